@@ -1,8 +1,10 @@
-/* client.c - the asking end: one request, one answer, with a time limit.
+/* client.c - the client's end: one request, one answer, with a time limit.
  *
- * CLIENT-1  After a failure amid a call the connection is dead: no answer can be taken for
- *     another's.
- * Threads: one at a time per client. No crash story: nothing here lasts.
+ * CLIENT-1  A connection that failed during a call is closed and never used again. Otherwise a late
+ *     answer could be taken for the answer to the next request.
+ *
+ * Threads: one at a time per client.
+ * Crash story: nothing here lasts.
  */
 #include <errno.h>
 #include <limits.h>
@@ -18,7 +20,7 @@
 
 struct plx_control_client {
     int fd;    /* -1: dead */
-    bool deaf; /* the server takes no more requests; an answer may be under way */
+    bool deaf; /* the server takes no more requests, but its answer may still come */
     struct plx_buffer in, out;
     char path[256]; /* for messages */
 };
@@ -34,7 +36,7 @@ static int try_connect(int fd, const char *path, unsigned timeout_ms)
 
     if (plx_socket_address(path, &address, &directory))
         return ENOENT;
-    /* A unix socket connects at once, or says EAGAIN while the server's queue is full. */
+    /* A unix socket connects at once, or fails with EAGAIN while the server's queue is full. */
     while (connect(fd, (struct sockaddr *)&address, sizeof address)) {
         error = errno;
         if ((error != EAGAIN && error != EINTR) || plx_monotonic_ms() >= deadline)
@@ -104,13 +106,14 @@ static const char *why_not_received(int code)
     }
 }
 
-/* Sends what is in out, then receives one line. 0, or why not in words. */
+/* Sends what is in `out`, then receives one line. Returns NULL, or what went wrong, in words. */
 static const char *exchange(struct plx_control_client *client, unsigned timeout_ms)
 {
     uint64_t deadline = plx_monotonic_ms() + timeout_ms, now;
 
     while (client->out.used || !plx_buffer_line(&client->in)) {
-        /* A server that refuses a request may answer and close before it has read all of it. */
+        /* Reads while it sends: a server that refuses a request may answer and close the connection
+         * before it has read all of the request. */
         struct pollfd poll_fd = {.fd = client->fd,
                                  .events = client->out.used ? POLLOUT | POLLIN : POLLIN};
         int code = 0;

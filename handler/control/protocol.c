@@ -1,8 +1,12 @@
-/* protocol.c - lines, messages and addresses, for both ends.
+/* protocol.c - lines, messages and addresses, for both ends of the control socket.
  *
  * PROTOCOL-1  A buffer never holds more than PLX_CONTROL_LINE_MAX bytes, whatever the peer sends.
- * PROTOCOL-2  Every byte from a peer passes plx_message_parse() before it is used.
- * Threads: any, each on its own objects. No crash story: nothing here lasts.
+ *     So no peer can use up the memory.
+ * PROTOCOL-2  Every byte from a peer passes plx_message_parse() before it is used, because peers
+ *     are not trusted.
+ *
+ * Threads: any, each on its own objects.
+ * Crash story: nothing here lasts.
  */
 #include "control/protocol.h"
 
@@ -38,7 +42,7 @@ static int reserve(struct plx_buffer *buffer)
 
     if (buffer->used < buffer->room)
         return 0;
-    if (room > PLX_CONTROL_LINE_MAX)
+    if (room > PLX_CONTROL_LINE_MAX) /* PROTOCOL-1 */
         return PLX_ERR_INVALID;
     bytes = realloc(buffer->bytes, room);
     if (!bytes)
@@ -83,6 +87,7 @@ size_t plx_buffer_line(const struct plx_buffer *buffer)
 
 /* ---- Messages ---------------------------------------------------------------------------- */
 
+/* PROTOCOL-2 */
 json_t *plx_message_parse(const char *line, size_t length, char *why, size_t size)
 {
     json_error_t error;
@@ -111,7 +116,7 @@ int plx_message_put(struct plx_buffer *buffer, const json_t *message)
         free(text);
         return PLX_ERR_INVALID;
     }
-    text[length++] = '\n'; /* in place of the 0 */
+    text[length++] = '\n'; /* replaces the terminating 0: a buffer has a length instead */
     free(buffer->bytes);
     *buffer = (struct plx_buffer){text, length, length};
     return 0;
@@ -126,7 +131,7 @@ json_t *plx_message_error(int code, const char *text)
 {
     json_t *message = json_string(text);
 
-    if (!message) /* bytes of a name that are not UTF-8 */
+    if (!message) /* the text holds a name that is not UTF-8 */
         message = json_string(plx_error_text(code));
     return json_pack("{s:b, s:{s:s, s:o}}", "ok", 0, "error", "code", plx_error_name(code),
                      "message", message);

@@ -1,16 +1,27 @@
-/* server.c - the listening end: one thread, a bounded number of clients.
+/* server.c - the server's end: one thread, a bounded number of clients.
  *
- * SERVER-1  A client costs at most two lines of memory and one descriptor; their number is bounded.
- * SERVER-2  A client that is amid a request or a response for longer than the timeout is dropped;
- *     so is one that sends what is no request, after it was told. Others do not wait for it.
- * SERVER-3  A request is read only after the answer to the one before was sent: answers cannot pile
- *     up.
- * SERVER-4  Nobody is kept out for longer than the timeout by others that say nothing. When all
- *     places are taken, a newcomer waits in the socket's queue until one is free, and the client
- *     that has been idle for the longest time gives way. A connection counts as idle between its
- *     requests; a new one, once it has had the timeout to say something.
- * Threads: the thread owns every field but `wake`, from start to join.
- * Crash story: a crash leaves the socket file; connecting to it is refused, and the next server of
+ * The states of a client:
+ *
+ *  state       until                            at the timeout             may have to give way
+ *  new         it sends something               gives way (SERVER-4)       after the timeout
+ *  idle        it sends something               -                          at once
+ *  requesting  the whole line has come          is dropped (SERVER-2)      no
+ *  answering   it has taken the whole response  is dropped (SERVER-2)      no
+ *  closing     it has taken the error message   is dropped                 no
+ *
+ * SERVER-1  A client costs at most two lines of memory and one descriptor, and the number of
+ *     clients is bounded.
+ * SERVER-2  A client that takes longer than the timeout to send a request or to take a response is
+ *     dropped. A client that sends something else than a request is told so and then dropped. Other
+ *     clients do not wait for it.
+ * SERVER-3  A request is read only after the response to the one before was sent. So responses
+ *     cannot pile up.
+ * SERVER-4  Silent clients keep nobody out for longer than the timeout. If all places are taken, a
+ *     newcomer waits in the socket's queue, and the client that has been idle longest gives way. A
+ *     client is idle between its requests; a new client counts as idle after the timeout.
+ *
+ * Threads: the server's thread owns every field except `wake`, from start to join.
+ * Crash story: a crash leaves the socket file. Connecting to it is refused, and the next server of
  *   that name replaces it.
  */
 #include <errno.h>
@@ -31,9 +42,9 @@
 struct client {
     int fd; /* -1: free */
     struct plx_buffer in, out;
-    uint64_t deadline;  /* monotonic ms; 0: idle, none */
-    uint64_t yields_at; /* monotonic ms: idle from then on (SERVER-4), unless amid something */
-    bool closing;       /* after what is in out */
+    uint64_t deadline;  /* monotonic ms; 0: none, because it is new or idle */
+    uint64_t yields_at; /* monotonic ms: from then on it may have to give way, if idle (SERVER-4) */
+    bool closing;       /* is dropped once `out` is sent */
 };
 
 struct plx_control_server {
@@ -41,7 +52,7 @@ struct plx_control_server {
     char *path;
     int listener, wake;
     pthread_t thread;
-    uint64_t deaf_until; /* accept() ran out of descriptors: pause it */
+    uint64_t deaf_until; /* accept() failed, as without descriptors: not tried again before */
     struct client *clients;
     struct pollfd *polls; /* wake, listener, then one per client */
 };
@@ -56,7 +67,8 @@ static void drop(struct client *client)
     *client = (struct client){.fd = -1};
 }
 
-/* Queues an answer; false when even an error does not fit into memory. Steals response. */
+/* Queues a response and drops the reference to it. If it cannot be queued, queues an error instead;
+ * false: there is no memory even for that. */
 static bool answer(struct client *client, json_t *response)
 {
     int code = response ? plx_message_put(&client->out, response) : PLX_ERR_NOMEM;
@@ -100,7 +112,8 @@ static bool serve(struct plx_control_server *server, struct client *client, size
     return answer(client, plx_message_error(code, message[0] ? message : plx_error_text(code)));
 }
 
-/* Does what can be done for a client without waiting; at most one request. False: drop it. */
+/* Does what can be done for a client without waiting, at most one request. false: drop the client.
+ */
 static bool advance(struct plx_control_server *server, struct client *client, short events)
 {
     uint64_t now = plx_monotonic_ms();
@@ -119,6 +132,7 @@ static bool advance(struct plx_control_server *server, struct client *client, sh
             return false;
         }
     }
+    /* SERVER-3 */
     length = client->out.used || client->closing ? 0 : plx_buffer_line(&client->in);
     if (length) {
         if (!serve(server, client, length) || plx_buffer_send(&client->out, client->fd))
@@ -131,7 +145,7 @@ static bool advance(struct plx_control_server *server, struct client *client, sh
         return false;
     if (!client->out.used && !client->in.used)
         client->deadline = 0;
-    else if (!client->deadline)
+    else if (!client->deadline) /* SERVER-2 */
         client->deadline = now + server->options.timeout_ms;
     return !client->deadline || now < client->deadline;
 }
@@ -147,9 +161,8 @@ static bool allowed(int fd)
            (peer.uid == 0 || peer.uid == geteuid());
 }
 
-/* A free place, or the one whose client is the first to give way (SERVER-4); NULL: all are amid
- * something.
- */
+/* A free place, or that of the client that gives way first (SERVER-4). NULL: all clients are in the
+ * middle of something. */
 static struct client *find_place(const struct plx_control_server *server)
 {
     struct client *found = NULL;
@@ -166,7 +179,7 @@ static struct client *find_place(const struct plx_control_server *server)
     return found;
 }
 
-/* When a newcomer can be taken. */
+/* When there is a place for a newcomer. */
 static uint64_t place_free_at(const struct plx_control_server *server)
 {
     const struct client *client = find_place(server);
@@ -180,7 +193,7 @@ static void welcome(struct plx_control_server *server)
     int fd;
 
     if (place_free_at(server) > plx_monotonic_ms())
-        return; /* who was to give way has just sent something */
+        return; /* the client that had to give way has just sent something */
     fd = accept4(server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
@@ -189,7 +202,7 @@ static void welcome(struct plx_control_server *server)
     }
     if (!allowed(fd)) {
         stranger = (struct client){.fd = fd};
-        /* The answer fits an empty socket buffer; whether it arrives is the stranger's affair. */
+        /* One try to send: the message fits into the empty socket buffer. */
         if (refuse(&stranger, PLX_ERR_PERMISSION,
                    "only root and the handler's own user may do that"))
             plx_buffer_send(&stranger.out, fd);
@@ -203,7 +216,8 @@ static void welcome(struct plx_control_server *server)
     client->yields_at = plx_monotonic_ms() + server->options.timeout_ms;
 }
 
-/* How long poll may sleep, and what for. */
+/* Fills in the poll array; returns how long poll() may sleep, in milliseconds; -1: without limit.
+ */
 static int prepare(struct plx_control_server *server)
 {
     uint64_t now = plx_monotonic_ms(), until = UINT64_MAX;
@@ -224,7 +238,7 @@ static int prepare(struct plx_control_server *server)
         if (client->deadline && client->deadline < until)
             until = client->deadline;
         if (!client->out.used && plx_buffer_line(&client->in))
-            until = now; /* it sent several requests at once */
+            until = now; /* a further request of this client has been received already */
     }
     return until == UINT64_MAX ? -1 : until <= now ? 0 : (int)(until - now);
 }
@@ -237,7 +251,7 @@ static void *run(void *argument)
         int timeout = prepare(server);
 
         if (poll(server->polls, 2 + server->options.clients_max, timeout) < 0)
-            continue; /* EINTR; what else could be wrong with our own array passes, too */
+            continue; /* EINTR, or a shortage that passes */
         if (server->polls[0].revents)
             return NULL;
         for (unsigned i = 0; i < server->options.clients_max; i++)
@@ -251,7 +265,7 @@ static void *run(void *argument)
 
 /* ---- Start and stop ---------------------------------------------------------------------- */
 
-/* Whether a live server answers at this address. */
+/* Whether a live server listens at this address. */
 static bool answered(const struct sockaddr_un *address)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -276,7 +290,7 @@ static int listen_at(const char *path, int *ret_fd, struct plx_fault *fault)
     } else {
         unlink(path);
         fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        /* Nobody can connect between bind and listen, so the mode is right from the start. */
+        /* Nobody can connect before listen(), so nobody meets a socket of a wrong mode. */
         if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) || chmod(path, 0600) ||
             listen(fd, 64)) {
             code =
@@ -310,7 +324,7 @@ static void release(struct plx_control_server *server)
     free(server);
 }
 
-/* The thread takes no signals: they are for whoever loaded us. */
+/* The thread blocks all signals: they are for the process that loaded the plugin. */
 static int start_thread(struct plx_control_server *server, struct plx_fault *fault)
 {
     sigset_t all, old;
@@ -341,7 +355,7 @@ int plx_control_start(const struct plx_control_options *options,
         server->options.timeout_ms = 5000;
     server->listener = -1;
     server->path = strdup(options->path);
-    server->clients = calloc(server->options.clients_max, sizeof *server->clients);
+    server->clients = calloc(server->options.clients_max, sizeof *server->clients); /* SERVER-1 */
     server->polls = calloc(2 + server->options.clients_max, sizeof *server->polls);
     server->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     for (unsigned i = 0; server->clients && i < server->options.clients_max; i++)

@@ -1,13 +1,17 @@
 /* bytelock.c - see bytelock.h.
  *
- * BYTELOCK-1  What is locked lies behind the end of any volume: byte n is at 1 << 62 plus n.
- * BYTELOCK-2  Every owner has a file description of its own, opened here and nowhere else.
- * BYTELOCK-3  A file that stands for an iSCSI LUN is named by what the URL says about the LUN
- *     alone. Case, user, password and a port that is the default make no difference.
- * BYTELOCK-4  Such a file is made and opened only in a directory that nobody but its owner can
- *     write to.
+ * BYTELOCK-1  Locks lie behind the end of any volume: byte n is locked at offset (1 << 62) + n. So
+ *     they never meet locks on the volume's contents.
+ * BYTELOCK-2  Each owner has an open file description of its own, opened here and used for nothing
+ *     else. Locks of one description do not exclude each other.
+ * BYTELOCK-3  The lock file of an iSCSI LUN is named only by what the URL says of the LUN. Case, a
+ *     user, a password and the default port make no difference, so all URLs of a LUN meet in one
+ *     file.
+ * BYTELOCK-4  A lock file is made and opened only in a directory that no other user can write to.
+ *     Otherwise a user could put a file of his own in its place.
+ *
  * Threads: one at a time for each owner.
- * Crash story: the kernel drops the locks of the dead.
+ * Crash story: the kernel drops the locks of a dead process.
  */
 #include "device/bytelock.h"
 
@@ -70,9 +74,9 @@ static void file_close(struct plx_bytelock *lock)
 
 static const struct plx_bytelock_ops file_ops = {file_set, file_probe, file_close};
 
-/* ---- A file that stands for a LUN -------------------------------------------------------- */
+/* ---- The lock file of a LUN -------------------------------------------------------------- */
 
-/* BYTELOCK-3. iscsi://[user[%password]@]portal/target/lun */
+/* BYTELOCK-3: the lock file's name for iscsi://[user[%password]@]portal/target/lun. */
 static int lun_name(const char *url, char ret_name[NAME_MAX + 1], struct plx_fault *fault)
 {
     const char *rest = url + strlen(ISCSI), *end = rest + strcspn(rest, "?"), *slash;
@@ -109,9 +113,8 @@ static int lun_name(const char *url, char ret_name[NAME_MAX + 1], struct plx_fau
     return 0;
 }
 
-/* BYTELOCK-4. Opens a directory, which is made when it is missing. Returns a descriptor or -1 with
- * errno.
- */
+/* BYTELOCK-4. Opens a directory, and makes it if it is missing. Returns a descriptor, or -1 with
+ * errno. */
 static int own_directory(const char *path)
 {
     struct stat st;
@@ -210,6 +213,7 @@ int plx_bytelock_open(const char *name, struct plx_bytelock **ret_lock, struct p
 
     if (!lock)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    /* BYTELOCK-2 */
     code = lun ? open_stand_in(name, fault, &lock->fd) : open_itself(name, fault, &lock->fd);
     if (!code && fstat(lock->fd, &st)) {
         code = plx_fault_set(fault, PLX_ERR_SYSTEM, "%.180s: %s", name, strerror(errno));

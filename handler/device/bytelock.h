@@ -1,11 +1,15 @@
-/* bytelock.h - locks on bytes of a volume, far beyond its end.
+/* bytelock.h - locks on bytes of a volume, far beyond its end: between processes of one host.
  *
- * An owner is an open file description (OFD locks), so that no close() of another descriptor of
- * the volume drops what is held, and a death of any kind drops all of it. Whoever can open a volume
- * can lock it, and a copy of the volume has locks of its own.
+ * Each byte is a lock of its own, with the meaning given by the PLX_BYTE_* numbers below. Locks are
+ * OFD locks: their owner is an open file description. So closing another descriptor of the volume
+ * drops nothing, and the death of a process, however it dies, drops all its locks. Whoever can open
+ * a volume can lock it. A copy of a volume has locks of its own.
  *
- * Caveats: one host only. Device nodes of one name space: another node of the same device, or
- * another portal of the same LUN, has other locks. One thread at a time for each owner.
+ *   plx_bytelock_open(name)  then  lock->ops->set(lock, PLX_BYTE_..., mode)  and  ->probe()
+ *   plx_bytelock_close(lock) drops what it holds
+ *
+ * Caveats: locks are seen on one host only. Another device node of the same device, or another
+ * portal of the same LUN, has other locks. One thread at a time for each owner.
  */
 #ifndef PLX_BYTELOCK_H
 #define PLX_BYTELOCK_H
@@ -23,42 +27,43 @@ enum plx_bytelock_mode {
     PLX_BYTE_EXCLUSIVE,
 };
 
-struct plx_bytelock_ops { /* tests have their own */
-    /* 0, BUSY (somebody else has it) or SYSTEM. Never waits. Changing SHARED to EXCLUSIVE and back
-     * is one step; when it fails, what was held before is still held. */
+struct plx_bytelock_ops { /* tests bring their own */
+    /* Returns 0, BUSY (another owner has the byte) or SYSTEM, and never waits. A change between
+     * SHARED and EXCLUSIVE is one step; if it fails, the mode held before is still held. */
     int (*set)(struct plx_bytelock *lock, uint64_t byte, enum plx_bytelock_mode mode);
-    /* Whether another owner has it, in any mode. */
+    /* Whether another owner has the byte, in any mode. */
     int (*probe)(struct plx_bytelock *lock, uint64_t byte, bool *ret_busy);
-    void (*close)(struct plx_bytelock *lock); /* drops all */
+    void (*close)(struct plx_bytelock *lock); /* drops all locks of this owner */
 };
 
 struct plx_bytelock {
     const struct plx_bytelock_ops *ops;
     uint64_t device, inode; /* of the file that is locked */
-    /* Of what keeps the bytes: a loop device's file, a device's number. Zero: not known. */
+    /* What keeps the volume's bytes: the file of a loop device, or the device's own number. Zero:
+     * not known. */
     uint64_t storage_device, storage_inode;
 };
 
-/* name: as for plx_device_open(). A file or device is locked itself; one that may only be read can
- * be locked SHARED only (EXCLUSIVE is SYSTEM then). For an iscsi:// URL it is a file named by
- * portal, target and LUN below /run/parallax, or a directory of this user's own. */
+/* name: as for plx_device_open(). A file or device is locked itself; one that this process can only
+ * read can be locked SHARED only (EXCLUSIVE is SYSTEM). An iscsi:// URL is represented by a lock
+ * file, named by portal, target and LUN, below /run/parallax or in a directory of this user. */
 int plx_bytelock_open(const char *name, struct plx_bytelock **ret_lock, struct plx_fault *fault);
 void plx_bytelock_close(struct plx_bytelock *lock); /* NULL is fine */
-/* Whether both are of one volume, whatever its names. NULL: no. */
+/* Whether both lock the same volume, whatever names it was opened by. NULL: no. */
 bool plx_bytelock_same(const struct plx_bytelock *one, const struct plx_bytelock *other);
-/* Whether both end in one file or device, though locks of the one are not seen through the other: a
- * loop device and its file, or two nodes of one device. For who is about to overwrite. */
+/* Whether the bytes of both lie in the same file or device, even if their locks do not see each
+ * other: a loop device and its file, or two nodes of one device. To be asked before overwriting. */
 bool plx_bytelock_same_storage(const struct plx_bytelock *one, const struct plx_bytelock *other);
 
-/* The bytes. */
-#define PLX_BYTE_SQLITE ((uint64_t)0)         /* and the two that follow (region.c) */
+/* Which byte stands for what. */
+#define PLX_BYTE_SQLITE ((uint64_t)0)         /* SQLite's, with the next two bytes (region.c) */
 #define PLX_BYTE_OPENING ((uint64_t)8)        /* recognising and migrating the registry */
-#define PLX_BYTE_SUPER ((uint64_t)9)          /* of volume 0: writing superblocks of the store */
+#define PLX_BYTE_SUPER ((uint64_t)9)          /* volume 0: writing the store's superblocks */
 #define PLX_BYTE_HOME ((uint64_t)10)          /* writing the home page's counter */
-#define PLX_BYTE_USED ((uint64_t)11)          /* shared by who has the volume open */
-#define PLX_BYTE_OPEN ((uint64_t)12)          /* shared by who has the store open for writing */
-#define PLX_BYTE_RECOVERY ((uint64_t)13)      /* recovering what dead instances had */
-#define PLX_BYTE_READING ((uint64_t)14)       /* shared by who reads instants without a hold */
-#define PLX_BYTE_INSTANCE ((uint64_t)1 << 48) /* plus the low 48 bits of the instance's id */
+#define PLX_BYTE_USED ((uint64_t)11)          /* shared by all that have the volume open */
+#define PLX_BYTE_OPEN ((uint64_t)12)          /* shared by all that have the store open to write */
+#define PLX_BYTE_RECOVERY ((uint64_t)13)      /* recovering disks and extents of dead instances */
+#define PLX_BYTE_READING ((uint64_t)14)       /* shared by readers of instants without a hold */
+#define PLX_BYTE_INSTANCE ((uint64_t)1 << 48) /* plus 48 low bits of an instance's id: it lives */
 
 #endif

@@ -1,15 +1,18 @@
 /* credentials.c - see credentials.h.
  *
- * CREDENTIALS-1  A password is in no volume's name, and so in no list of processes, registry, list
- *     of stores or message. What may be one by any reading of a URL counts as one.
- * CREDENTIALS-2  The file is used only if nobody but root or this user can have written it or can
- *     read it. The file that was opened is looked at, not its name, which may come to mean another.
- * CREDENTIALS-3  All lines are checked, not only the one that is wanted: a mistake shows at once. A
- *     message names the file and the line, and nothing that stands there.
- * CREDENTIALS-4  Of several lines that match, the one that says most counts: a target before
- *     HOST:PORT before HOST; of equal ones the first.
- * CREDENTIALS-5  What was read is wiped before its memory is given back. libiscsi has a copy as
- *     long as the session lasts: it needs one to log in again.
+ * CREDENTIALS-1  No volume's name holds a password, so no list of processes, registry, list of
+ *     stores or message does. Any part of a URL that could be read as a password counts as one.
+ * CREDENTIALS-2  The file is used only if nobody but root or this user can write or read it. The
+ *     check looks at the opened file and not at its name, which may mean another file a moment
+ *     later.
+ * CREDENTIALS-3  All lines are checked, not only the one that matches, so a mistake shows at once.
+ *     A message names the file and the number of the line, and nothing of its contents.
+ * CREDENTIALS-4  If several lines match, the most specific one counts: a target before HOST:PORT
+ *     before HOST. Of equally specific ones the first counts.
+ * CREDENTIALS-5  The contents of the file are wiped before their memory is freed. libiscsi keeps a
+ *     copy as long as the session lasts, because it needs one to log in again.
+ *
+ * Threads: any; nothing is kept here.
  */
 #include "device/credentials.h"
 
@@ -23,7 +26,7 @@
 
 #define ISCSI "iscsi://"
 #define DEFAULT_PORT "3260"
-#define TARGET_PASSWORD "target_password=" /* libiscsi takes it behind a question mark */
+#define TARGET_PASSWORD "target_password=" /* an argument that libiscsi takes behind a '?' */
 #define FILE_BYTES_MAX ((size_t)64 << 10)
 #define FIELDS_MAX 5
 
@@ -53,8 +56,8 @@ void plx_credentials_wipe(struct plx_credentials *credentials)
 
 /* ---- Passwords in URLs ------------------------------------------------------------------- */
 
-/* From the sign between user and password, which libiscsi also takes a colon for, to the last @: a
- * password may have one in it. */
+/* A password lies between the sign behind the user, '%' or ':' for libiscsi, and the last '@',
+ * since a password may contain an '@'. */
 static bool find_password(const char *url, size_t *ret_from, size_t *ret_to)
 {
     const char *at = strrchr(url, '@'), *sign = strpbrk(url + strlen(ISCSI), "%:");
@@ -146,7 +149,8 @@ static int read_all(int fd, const char *path, char *buffer, size_t *ret_bytes,
     return 0;
 }
 
-/* -1 in *ret_fd: there is none, and need not be. A pipe is not waited for. */
+/* *ret_fd is -1 if the default file does not exist or cannot be read. Never waits, even for a pipe.
+ */
 static int open_file(const char *path, int *ret_fd, struct plx_fault *fault)
 {
     bool is_default = strcmp(path, PLX_CREDENTIALS_FILE) == 0;
@@ -211,7 +215,7 @@ static int split(struct line *line, struct word rest, struct plx_fault *fault)
     return line->count == 3 || line->count == 5 ? 0 : bad_line(line, form, fault);
 }
 
-/* Leaves count at 0 for a comment, or where nothing is. */
+/* Parses a line. Its count of words stays 0 for a comment or an empty line. */
 static int parse(struct line *line, struct word rest, struct plx_fault *fault)
 {
     int error;
@@ -261,7 +265,7 @@ static struct word host_and_port(struct word portal, struct word *ret_port)
     return (struct word){portal.text, (size_t)((colon ? colon : end) - portal.text)};
 }
 
-/* CREDENTIALS-4. 0: no match. */
+/* How specific the line's match is (CREDENTIALS-4); 0: it does not match. */
 static unsigned rank(const struct line *line, const struct plx_credentials_wanted *wanted)
 {
     struct word port, wanted_port, host, wanted_host;

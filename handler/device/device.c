@@ -1,14 +1,26 @@
-/* device.c - picks the driver for a device name, and what the drivers share.
+/* device.c - opens a volume: picks the driver for its name, locks it; and code that drivers share.
+ *
+ * Which openings exclude each other, by the lock on PLX_BYTE_USED:
+ *
+ *  opening              lock       beside another opening
+ *  ordinary             shared     fine; BUSY beside an exclusive one
+ *  exclusive            exclusive  BUSY, until nobody else has the volume open
+ *  exclusive, where     shared     BUSY if another is open already; later ones are not kept out
+ *  nothing can be written
+ *  beside               none       fine: this process has another opening of the volume
  *
  * DEVICE-1  A request enters a driver only if it lies within the device and is a multiple of its
- *     logical block (plx_io_check): a breach is the engine's error, not the store's, and stops us.
- * DEVICE-2  Whoever has a volume open holds a lock on it (bytelock.h) until it is closed, the
- *     drivers' close() included. So nobody formats what is in use.
- * DEVICE-3  A name with a password in it is refused before anything is done with it: whatever keeps
- *     or prints the name of a device that is open has no secret (CREDENTIALS-1).
- * DEVICE-4  A file is removed again only by who made it, and while nobody else can have begun to
- *     use it: who waits for a lock on it may find another's store in it.
- * Threads: none of its own; a device belongs to whoever calls it.
+ *     logical block (plx_io_check). A breach is a bug of the engine, not damage of the store, so it
+ *     aborts the process.
+ * DEVICE-2  An open volume is locked (bytelock.h) until its driver's close() has closed it. So
+ *     nobody formats a volume that is in use.
+ * DEVICE-3  A name with a password in it is refused before anything else is done with it. So no
+ *     name of an open device holds a secret, wherever it is kept or printed (CREDENTIALS-1).
+ * DEVICE-4  Only the call that made a file removes it again, and only while nobody else can have
+ *     begun to use it. After waiting for a lock in vain the file stays, since the other process may
+ *     have made a store in it.
+ *
+ * Threads: none of its own; a device belongs to the thread that calls it.
  */
 #include "device/drivers.h"
 
@@ -28,8 +40,9 @@ static int cannot_lock(const struct plx_device *device, int error, struct plx_fa
                  : 0;
 }
 
-/* Who can only read has no exclusive lock. It sees others that have the volume open, and keeps none
- * out that come: good enough to read what there is. */
+/* A process that can only read cannot take an exclusive lock (SYSTEM). It takes a shared one and is
+ * BUSY if others have the volume open. It keeps no later opening out, which is good enough for
+ * reading. */
 static int try_lock(struct plx_device *device, const struct plx_device_open_options *options)
 {
     enum plx_bytelock_mode mode = options->exclusive ? PLX_BYTE_EXCLUSIVE : PLX_BYTE_SHARED;
@@ -41,7 +54,8 @@ static int try_lock(struct plx_device *device, const struct plx_device_open_opti
     return error ? error : plx_device_others(device) ? PLX_ERR_BUSY : 0;
 }
 
-/* DEVICE-2. The opening shares the volume, or has it for itself. */
+/* DEVICE-2. Locks the volume, shared or exclusive, waiting as long as the caller's patience lasts.
+ */
 static int lock_volume(struct plx_device *device, const struct plx_device_open_options *options,
                        struct plx_fault *fault)
 {
@@ -157,6 +171,7 @@ int plx_io_finish(struct plx_io *io, int result)
     return 1;
 }
 
+/* DEVICE-1 */
 void plx_io_check(const struct plx_device *device, const struct plx_io *io)
 {
     size_t sum = 0;

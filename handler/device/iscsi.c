@@ -1,25 +1,39 @@
 /* iscsi.c - a LUN reached through libiscsi, without a kernel initiator.
  *
- * ISCSI-1  A request is in exactly one place: waiting (no slot yet), in a slot (with libiscsi, or
- *     in the list of those to be tried again), or finished (poll() will call done).
- * ISCSI-2  libiscsi's callbacks never call done: they may run inside kick(). They move the request
- *     to the finished list, which poll() empties (device.h: done from poll() only).
- * ISCSI-3  A request longer than the target's transfer limit goes out piece by piece, one after the
- *     other.
- * ISCSI-4  libiscsi reconnects by itself and sends again what was under way. A command that gets no
- *     answer for COMMAND_TIMEOUT_S on a connection that stands fails as LOST. Once libiscsi has
- *     given up (about a minute), all do: its context goes then, and with it the socket. So it is
- *     when a command has no answer for ANSWER_MAX_S although libiscsi connects time and again,
- *     which it would do without an end.
- * ISCSI-5  wait() waits on an epoll descriptor over the socket and a timer of one second:
- *     reconnecting, time limits and repeats go by the timer, and so does noticing that the socket
- *     was replaced. It touches nothing else of the device. A socket of which libiscsi expects
- *     nothing, or that has ended, is left out: it would be readable all the time.
- * ISCSI-6  User and password come from the file (credentials.h), else from libiscsi's variables;
- *     the two are not mixed. No message has a password in it, not even where a URL is wrong.
+ * The life of a request (ISCSI-1):
  *
- * Threads: none; wait() and interrupt() apart, all calls from one thread at a time. Only opening,
- * closing and waiting block.
+ *  no  state      place                 moved on by
+ *   1  waiting    queue `waiting`       iscsi_kick, when a transfer is free
+ *   2  in flight  a transfer, `task`    on_answer: the next piece (ISCSI-3), 3, or 4
+ *   3  repeated   a transfer, `again`   try_again, each second, TRIES_MAX times at most
+ *   4  finished   queue `finished`      poll() calls done (ISCSI-2)
+ *
+ * When a command fails for want of the target:
+ *
+ *  what happens                                      after              result
+ *  target answers BUSY, UNIT ATTENTION or the like   TRIES_MAX seconds  the error of that answer
+ *  no answer on a connection that stands             COMMAND_TIMEOUT_S  LOST, that command
+ *  connection breaks, libiscsi reconnects            -                  the command is sent again
+ *  libiscsi gives up reconnecting                    about a minute     LOST, all commands
+ *  libiscsi reconnects without end, still no answer  ANSWER_MAX_S       LOST, all commands
+ *
+ * ISCSI-1  A request is in exactly one of the places of the first table.
+ * ISCSI-2  libiscsi's callbacks never call done, because they may run inside kick(). They move the
+ *     request to `finished`, which poll() empties (device.h: done is called from poll() only).
+ * ISCSI-3  A request longer than the target's transfer limit goes out in pieces, one after the
+ *     other.
+ * ISCSI-4  No request waits for ever; the second table has the limits. When all commands are lost,
+ *     libiscsi's context and its socket are destroyed, and all later requests fail as LOST.
+ * ISCSI-5  wait() waits only on an epoll descriptor, over the socket and a timer of one second, and
+ *     touches nothing else of the device. Reconnecting, time limits, repeats and noticing a
+ *     replaced socket go by the timer. The socket is left out while libiscsi expects nothing of it,
+ *     or after it has ended, because it would be ready all the time.
+ * ISCSI-6  User and password come from the file (credentials.h), or, if no line matches, from
+ *     libiscsi's environment variables; the two are never mixed. No message holds a password, not
+ *     even one about a wrong URL.
+ *
+ * Threads: none of its own. All calls except wait() and interrupt() come from one thread at a time.
+ *   Only opening, closing and waiting block.
  */
 #include "device/iscsi_inside.h"
 
@@ -38,6 +52,7 @@
 
 /* ---- Transfers ---------------------------------------------------------------------------- */
 
+/* ISCSI-1: from a transfer to `finished`. */
 static void transfer_finish(struct transfer *transfer, int result)
 {
     struct iscsi_device *device = transfer->device;
@@ -52,7 +67,7 @@ static void transfer_finish(struct transfer *transfer, int result)
     device->busy--;
 }
 
-/* The part of the request's memory that belongs to the piece; NULL when memory is lacking. */
+/* The part of the request's memory that belongs to the piece; NULL: out of memory. */
 static struct scsi_iovec *slice(struct transfer *transfer, int *ret_count)
 {
     const struct plx_io *io = transfer->io;
@@ -61,7 +76,7 @@ static struct scsi_iovec *slice(struct transfer *transfer, int *ret_count)
 
     if (transfer->piece == io->bytes) {
         *ret_count = io->iovcnt;
-        return (struct scsi_iovec *)io->iov; /* the same layout, by libiscsi's promise */
+        return (struct scsi_iovec *)io->iov; /* libiscsi promises the same layout */
     }
     if (!transfer->slice) {
         transfer->slice = malloc((size_t)io->iovcnt * sizeof *transfer->slice);
@@ -100,7 +115,7 @@ static void transfer_issue(struct transfer *transfer)
         transfer_finish(transfer, PLX_ERR_LOST);
         return;
     }
-    if (io->op != PLX_IO_FLUSH) {
+    if (io->op != PLX_IO_FLUSH) { /* ISCSI-3 */
         transfer->piece = io->bytes - transfer->done;
         if (transfer->piece > device->transfer_max)
             transfer->piece = device->transfer_max;
@@ -178,6 +193,7 @@ static int status_error(int status, const struct scsi_task *task, const struct p
     }
 }
 
+/* ISCSI-2 */
 static void on_answer(struct iscsi_context *iscsi, int status, void *command_data, void *context)
 {
     struct transfer *transfer = context;
@@ -205,7 +221,7 @@ static void on_answer(struct iscsi_context *iscsi, int status, void *command_dat
 
 /* ---- The connection ------------------------------------------------------------------------ */
 
-/* ISCSI-5: the socket, and what libiscsi expects of it. */
+/* ISCSI-5: the socket, and the events that libiscsi waits for; fd -1: none. */
 static struct pollfd expected(const struct iscsi_device *device)
 {
     struct pollfd fd = {.fd = -1};
@@ -217,8 +233,8 @@ static struct pollfd expected(const struct iscsi_device *device)
     return fd;
 }
 
-/* Tells epoll what libiscsi waits for. The socket may have been replaced under the same number;
- * nothing shows that, hence `anew` once a second. */
+/* Tells epoll what libiscsi waits for. anew: even if nothing seems to have changed. That happens
+ * once a second, because the socket may have been replaced by one of the same number. */
 void plx_iscsi_watch(struct iscsi_device *device, bool anew)
 {
     struct pollfd now = expected(device), before = device->watched;
@@ -234,8 +250,9 @@ void plx_iscsi_watch(struct iscsi_device *device, bool anew)
         epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, now.fd, &event);
 }
 
-/* ISCSI-4: each command under way gets its callback, which finds the LUN lost; but not those of a
- * session that has logged out because the target asked it to. */
+/* ISCSI-4: gives the LUN up. Destroying the context calls back each command in flight, which then
+ * fails as LOST. It does not do so after a logout that the target asked for; the loop below fails
+ * the commands that are left. */
 static void lose(struct iscsi_device *device)
 {
     struct iscsi_context *iscsi = device->iscsi;
@@ -259,7 +276,8 @@ static void service(struct iscsi_device *device, int revents)
         lose(device);
 }
 
-/* libiscsi leaves a socket that has ended alone while it waits for its next try to connect. */
+/* Whether the socket has ended. libiscsi does not close such a socket while it waits for its next
+ * try to connect. */
 static bool has_ended(const struct iscsi_device *device)
 {
     char byte;
@@ -398,7 +416,7 @@ static void iscsi_wait(struct plx_device *base)
     poll(&fd, 1, WAIT_MS);
 }
 
-/* The timer is due at once. */
+/* Makes the timer due at once, which ends wait(). */
 static void iscsi_interrupt(struct plx_device *base)
 {
     struct itimerspec now = {.it_interval = {.tv_sec = 1}, .it_value = {.tv_nsec = 1}};

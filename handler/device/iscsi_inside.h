@@ -1,4 +1,4 @@
-/* iscsi_inside.h - what iscsi.c and iscsi_open.c share; the rules are iscsi.c's. */
+/* iscsi_inside.h - an open iSCSI LUN, shared by iscsi.c and iscsi_open.c; iscsi.c has the rules. */
 #ifndef PLX_ISCSI_INSIDE_H
 #define PLX_ISCSI_INSIDE_H
 
@@ -16,18 +16,19 @@
 #define RECONNECTS_MAX 10
 #define ANSWER_MAX_S 120
 #define WAIT_MS 1000
-#define TRIES_MAX 20 /* BUSY and the like, one second apart */
+#define TRIES_MAX 20 /* tries after BUSY and the like, one second apart */
 #define TRANSFER_MAX (4u << 20)
 #define INITIATOR "iqn.2026-11.org.parallax:"
 
+/* The slot of one request. */
 struct transfer {
     struct iscsi_device *device;
     struct plx_io *io;
-    size_t done, piece;       /* bytes transferred; bytes in the command under way */
-    struct scsi_iovec *slice; /* of the piece, when it is not the whole */
-    struct scsi_task *task;   /* with libiscsi */
-    unsigned tries, seconds;  /* the latter with libiscsi */
-    struct transfer *next;    /* free, or to be tried again */
+    size_t done, piece;       /* bytes transferred; bytes of the command in flight */
+    struct scsi_iovec *slice; /* the piece's part of the request's memory, if not all of it */
+    struct scsi_task *task;   /* the command that libiscsi has; NULL: none */
+    unsigned tries, seconds;  /* seconds: how long libiscsi has had the command */
+    struct transfer *next;    /* in the list `free` or `again` */
 };
 
 struct iscsi_device {
@@ -35,8 +36,8 @@ struct iscsi_device {
     struct iscsi_context *iscsi; /* NULL: the LUN is lost */
     int lun;
     int epoll_fd, timer_fd;
-    struct pollfd watched;
-    bool ended; /* the socket has; until the timer's next second */
+    struct pollfd watched; /* what epoll was told of the socket */
+    bool ended;            /* the socket has ended; looked at again with the timer's next second */
     uint32_t transfer_max;
     struct plx_io_queue waiting, finished;
     struct transfer *transfers, *free, *again;

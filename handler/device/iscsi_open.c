@@ -1,4 +1,4 @@
-/* iscsi_open.c - a LUN behind an iscsi:// URL opened: logged in, measured. */
+/* iscsi_open.c - opens a LUN behind an iscsi:// URL: logs in, measures the LUN, sets up polling. */
 #include "device/iscsi_inside.h"
 
 #include <errno.h>
@@ -16,14 +16,14 @@
 
 /* ---- Opening ------------------------------------------------------------------------------- */
 
-/* What is tried, for the message when it is refused. */
+/* Where user and password come from, for the message when the login is refused. */
 struct login {
     const char *target;
-    unsigned line;   /* of the file; 0: none */
-    bool by_setting; /* by libiscsi's variables */
+    unsigned line;   /* the line of the credentials file; 0: none */
+    bool by_setting; /* from libiscsi's environment variables */
 };
 
-/* The user that a URL names; a password is not in it (device.c). */
+/* The user that a URL names; URLs with a password do not get here (DEVICE-3). */
 static void url_user(const char *url, char ret_user[PLX_CREDENTIAL_MAX + 1])
 {
     const char *from = url + strlen("iscsi://");
@@ -32,7 +32,7 @@ static void url_user(const char *url, char ret_user[PLX_CREDENTIAL_MAX + 1])
     snprintf(ret_user, PLX_CREDENTIAL_MAX + 1, "%.*s", from[length] == '@' ? (int)length : 0, from);
 }
 
-/* ISCSI-6. What libiscsi finds in its variables is in the parsed URL. */
+/* ISCSI-6. The parsed URL holds what libiscsi has found in its environment variables. */
 static int identify(struct iscsi_device *device, const char *url, const struct iscsi_url *parsed,
                     struct login *ret_login, struct plx_fault *fault)
 {
@@ -55,7 +55,8 @@ static int identify(struct iscsi_device *device, const char *url, const struct i
     return error;
 }
 
-/* libiscsi's words for a portal that is not there are those of its own inside. */
+/* The message when the portal or the target does not let us in. libiscsi's own words for a portal
+ * that does not answer tell users nothing, so portal.c asks again. */
 static int cannot_reach(const struct iscsi_device *device, const char *portal,
                         struct plx_fault *fault)
 {
@@ -73,7 +74,8 @@ static int cannot_reach(const struct iscsi_device *device, const char *portal,
                          name, (int)strcspn(said, "\n"), said);
 }
 
-/* Only libiscsi's text tells a login that was refused from a target that is not there. */
+/* The message for a failed login. Only libiscsi's text tells a refused login from a target that is
+ * not there. */
 static int cannot_connect(const struct iscsi_device *device, const char *portal,
                           const struct login *login, struct plx_fault *fault)
 {
@@ -167,7 +169,7 @@ static int read_capacity(struct iscsi_device *device, struct plx_fault *fault)
     return result;
 }
 
-/* Unless the target says that its cache is off, it is taken to be on. */
+/* Whether the target has a write-back cache: yes, unless it says that the cache is off. */
 static bool read_write_cache(struct iscsi_device *device)
 {
     struct scsi_task *task = iscsi_modesense6_sync(
@@ -227,7 +229,7 @@ static int set_up_polling(struct iscsi_device *device, struct plx_fault *fault)
     return 0;
 }
 
-/* libiscsi writes data to a socket that may have been reset, which is no reason to end. */
+/* libiscsi writes to sockets that may have been reset. SIGPIPE must not end the process then. */
 static void survive_sigpipe(void)
 {
     struct sigaction now, ignore = {.sa_handler = SIG_IGN};

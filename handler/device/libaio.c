@@ -1,29 +1,44 @@
 /* libaio.c - a regular file or block device, through Linux AIO.
  *
- * LIBAIO-1  A request is in exactly one place: waiting (no slot yet), in a slot (handed to the
- *     kernel, or ready to be), or done. Slots bound what the kernel sees to the context's size.
- * LIBAIO-2  done is called from poll() only, after the slot is free again, so done may submit.
- * LIBAIO-3  Memory the transport cannot take (misaligned, too many pieces) is copied through a
- *     buffer of the request's own; the caller's memory is touched only until done.
- * LIBAIO-4  A read that comes back short is repeated whole, a write goes on where it stopped (so
- *     that the reason shows: a full file system first writes in part), a few times; then the
- *     request fails. Nothing is ever reported as done that was done in part.
- * LIBAIO-5  At most one thread waits in the kernel: wait()'s, or that of a poll() that may block.
- *     What it got lies in `events` until a poll() takes it; who wants to wait meanwhile waits for
- *     that one. So no event is with a thread that has yet to run while another one waits for it in
- *     vain. A poll() that does not block takes what the kernel has beside them.
- * LIBAIO-6  A queue of one has no context: the thread that hands a request over carries it out. The
- *     end of a context waits until every processor has passed by (tens of milliseconds), which is
- *     more than all I/O of opening a store takes.
- * LIBAIO-7  A file that was deleted while it is open, or replaced by another one of its name, is
- *     gone with its last descriptor: nothing in it is durable, and its flushes fail.
+ * The life of a request (LIBAIO-1):
  *
- * O_DIRECT wherever the file system has it. Without (tmpfs, hostfs) the page cache is used; then,
- * and for every regular file, completed writes are durable only after a flush.
+ *  no  state      place              moved on by
+ *   1  waiting    queue `waiting`    fill_slots, when a slot is free
+ *   2  ready      a slot, `ready`    hand_over: io_submit
+ *   3  in flight  a slot             the kernel's event; a short transfer returns to 2 (LIBAIO-4)
+ *   4  done       none               poll() calls done (LIBAIO-2)
  *
- * Threads: none of its own. What wait() shares with the other calls is under `lock`, which is held
- * for a moment only. io_submit may block where the file system has
- * no asynchronous path for O_DIRECT (an unallocated extent, no direct I/O at all).
+ * Refused requests and synchronous flushes go from 1 or 2 to the queue `finished`, which poll()
+ * empties.
+ *
+ * LIBAIO-1  A request is in exactly one of these places. The kernel never has more requests than
+ *     there are slots, which is the size of its AIO context.
+ * LIBAIO-2  done is called only from poll(), and after the request's slot is free again. So done
+ *     may submit the next request.
+ * LIBAIO-3  If the transport cannot take the request's memory (misaligned, or too many pieces), the
+ *     data goes through a bounce buffer. The caller's memory is used only until done.
+ * LIBAIO-4  A request is never reported as done if only a part of it was done. A short read is
+ *     repeated whole. A short write goes on where it stopped, which shows the reason: a full file
+ *     system first writes in part. After TRIES_MAX tries the request fails.
+ * LIBAIO-5  At most one thread at a time waits in the kernel for events: that of wait(), or that of
+ *     a poll() that may block. It leaves the events in `events`, and the next poll() takes them.
+ *     Another thread that wants to wait meanwhile waits for that thread. Otherwise one thread could
+ *     hold an event and not run yet, while another waited for that event in vain. A poll() that
+ *     does not block also takes events directly from the kernel.
+ * LIBAIO-6  A device with a queue of one has no AIO context; the thread that hands a request over
+ *     carries it out. Destroying a context waits for all processors (an RCU grace period, tens of
+ *     milliseconds), which is longer than all I/O of opening a store.
+ * LIBAIO-7  Flushes of a file fail if it has lost its name since it was opened, because it was
+ *     deleted or replaced. Such a file disappears with its last descriptor, so nothing in it is
+ *     durable.
+ *
+ * The file is opened with O_DIRECT wherever the file system allows it, and through the page cache
+ * elsewhere (tmpfs, hostfs). Completed writes to a regular file, or through the page cache, are
+ * durable only after a flush.
+ *
+ * Threads: none of its own. `lock` guards what wait() shares with the other calls, and is held only
+ *   for a moment. io_submit() may block where the file system has no asynchronous path for O_DIRECT
+ *   (an unallocated extent, or no direct I/O at all).
  */
 #include "device/libaio_inside.h"
 
@@ -71,6 +86,7 @@ static int io_error(const struct plx_io *io, int error)
 
 /* ---- Slots ------------------------------------------------------------------------------ */
 
+/* Whether the kernel can use the request's memory as it is (LIBAIO-3). */
 static bool fits_transport(const struct aio_device *device, const struct plx_io *io)
 {
     uint32_t align = device->direct ? device->base.block_size : 1;
@@ -83,6 +99,7 @@ static bool fits_transport(const struct aio_device *device, const struct plx_io 
     return true;
 }
 
+/* LIBAIO-1: from `waiting` into a slot. */
 static struct slot *slot_take(struct aio_device *device, struct plx_io *io)
 {
     struct slot *slot = device->free_slots;
@@ -115,7 +132,7 @@ static void prepare_direct(struct aio_device *device, struct slot *slot)
         io_prep_pwritev(&slot->cb, device->fd, iov, io->iovcnt, (long long)io->offset);
 }
 
-/* False when memory for the copy is lacking. */
+/* Prepares a transfer through the bounce buffer. false: out of memory. */
 static bool prepare_copy(struct aio_device *device, struct slot *slot)
 {
     struct plx_io *io = slot->io;
@@ -154,7 +171,7 @@ static void finish_later(struct aio_device *device, struct plx_io *io, int resul
     plx_io_queue_push(&device->finished, io);
 }
 
-/* LIBAIO-7 */
+/* The result of a flush that the kernel has carried out (LIBAIO-7). */
 static int flushed(const struct aio_device *device)
 {
     struct stat st;
@@ -200,14 +217,14 @@ static void fill_slots(struct aio_device *device)
     }
 }
 
-/* The kernel took the first `count` of the ready ones. */
+/* The kernel has taken the first `count` ready requests. */
 static void ready_drop(struct aio_device *device, unsigned count)
 {
     device->ready_count -= count;
     memmove(device->ready, device->ready + count, device->ready_count * sizeof *device->ready);
 }
 
-/* The first ready request cannot be submitted at all. */
+/* The kernel refuses the first ready request. A refused flush is done synchronously from now on. */
 static void ready_refused(struct aio_device *device, int error)
 {
     struct slot *slot = (struct slot *)device->ready[0];
@@ -223,7 +240,8 @@ static void ready_refused(struct aio_device *device, int error)
     }
 }
 
-/* A transfer came back short. Returns an error, or 0: it is ready to be submitted again. */
+/* A transfer came back short (LIBAIO-4). Returns an error, or 0: it is ready to be submitted again.
+ */
 static int go_on(struct aio_device *device, struct slot *slot, size_t transferred)
 {
     struct plx_io *io = slot->io;
@@ -238,8 +256,8 @@ static int go_on(struct aio_device *device, struct slot *slot, size_t transferre
     return 0;
 }
 
-/* What the kernel says of a slot's request: bytes, or -errno. Returns the request, whose slot is
- * free again, or NULL: there is more to do. */
+/* The kernel has ended a transfer; transferred: bytes, or -errno. Returns the request, whose slot
+ * is free again (LIBAIO-2), or NULL: it is to be submitted again. */
 static struct plx_io *settle(struct aio_device *device, struct slot *slot, long transferred,
                              int *ret_result)
 {
@@ -262,7 +280,7 @@ static struct plx_io *settle(struct aio_device *device, struct slot *slot, long 
     return io;
 }
 
-/* What the kernel would do with it, by calls that end when it is done. */
+/* Carries a request out by a system call that returns when it is done (LIBAIO-6). */
 static ssize_t call_kernel(const struct iocb *cb)
 {
     switch (cb->aio_lio_opcode) {
@@ -301,7 +319,7 @@ static void carry_out(struct aio_device *device)
     }
 }
 
-/* Hands over what the kernel takes; the rest goes once something completes. */
+/* Submits as much as the kernel takes. The rest follows when something completes. */
 static void hand_over(struct aio_device *device)
 {
     fill_slots(device);
@@ -334,7 +352,7 @@ static bool aio_kick(struct plx_device *base)
     return device->finished.head != NULL;
 }
 
-/* One event: calls done, unless there is more to do. Returns completions. */
+/* Takes one event and calls done, unless the request goes on. Returns the number of completions. */
 static int take_event(struct aio_device *device, const struct io_event *event)
 {
     struct plx_io *io;
@@ -359,7 +377,7 @@ static int call_finished(struct aio_device *device)
     return count;
 }
 
-/* LIBAIO-5: blocks until there are some, somebody else was told of some, or a second has passed. */
+/* LIBAIO-5: blocks until there are events, another thread has got some, or a second has passed. */
 static void get_events(struct aio_device *device)
 {
     struct timespec second = {.tv_sec = 1};
@@ -380,7 +398,7 @@ static void get_events(struct aio_device *device)
     pthread_mutex_unlock(&device->lock);
 }
 
-/* Copies what get_events() got. Returns how many. */
+/* Takes the events that get_events() got. Returns how many. */
 static unsigned take_over(struct aio_device *device, struct io_event *ret_events)
 {
     unsigned count;
@@ -395,7 +413,7 @@ static unsigned take_over(struct aio_device *device, struct io_event *ret_events
     return count;
 }
 
-/* Takes what is there, without waiting. Returns completions. */
+/* Takes all events there are, without waiting. Returns the number of completions. */
 static int harvest(struct aio_device *device)
 {
     struct timespec at_once = {0};
@@ -411,7 +429,7 @@ static int harvest(struct aio_device *device)
     return completed;
 }
 
-/* And hands over what now has room, or came back short. */
+/* The same, and submits requests that have room now, or that came back short. */
 static int harvest_all(struct aio_device *device)
 {
     int completed = 0;
@@ -444,7 +462,8 @@ static void aio_wait(struct plx_device *base)
     get_events(aio(base));
 }
 
-/* Nothing is read. Should the kernel not take it, wait() ends within a second. */
+/* Submits a read of nothing, whose event ends wait(). If the kernel does not take it, wait() ends
+ * by itself within a second. */
 static void aio_interrupt(struct plx_device *base)
 {
     struct aio_device *device = aio(base);
@@ -472,7 +491,7 @@ void plx_aio_close(struct plx_device *base)
     free(device);
 }
 
-/* By the descriptor: another file may have this one's name by now. */
+/* Measures the open descriptor, because another file may have the name by now. */
 static int aio_measure(struct plx_device *base, struct plx_fault *fault)
 {
     struct aio_device *device = aio(base);

@@ -1,4 +1,5 @@
-/* libaio_inside.h - what libaio.c and libaio_open.c share; the rules are libaio.c's. */
+/* libaio_inside.h - an open file or block device, shared by libaio.c and libaio_open.c; libaio.c
+ * has the rules. */
 #ifndef PLX_LIBAIO_INSIDE_H
 #define PLX_LIBAIO_INSIDE_H
 
@@ -16,12 +17,13 @@
 #define CLAIM_TRIES 20
 #define CLAIM_DELAY_US 10000
 
+/* The place of one request that is with the kernel or about to be. */
 struct slot {
-    struct iocb cb; /* first: the kernel gives its address back */
+    struct iocb cb; /* first, because the kernel gives its address back */
     struct slot *next_free;
     struct plx_io *io;
-    char *bounce;
-    size_t written; /* by earlier tries; then the rest comes from the copy */
+    char *bounce;   /* a copy of the request's memory (LIBAIO-3); NULL: none */
+    size_t written; /* bytes that earlier tries wrote; the rest is written from the copy */
     unsigned tries;
 };
 
@@ -30,20 +32,20 @@ struct aio_device {
     int fd;
     io_context_t context;
     bool direct;
-    bool named;      /* LIBAIO-7: a file that has a name, as far as the file system tells */
-    bool sync_flush; /* the file system refused an asynchronous one */
+    bool named;      /* LIBAIO-7: a file that had a name when it was opened */
+    bool sync_flush; /* the file system refuses asynchronous flushes */
     struct plx_io_queue waiting;
-    struct plx_io_queue finished; /* done without the kernel: flushes the slow way, refusals */
+    struct plx_io_queue finished; /* done without AIO: synchronous flushes, refused requests */
     struct slot *slots, *free_slots;
     unsigned depth, in_kernel, ready_count;
-    struct iocb **ready; /* slots filled but not yet taken by the kernel */
+    struct iocb **ready; /* slots that are filled and not yet taken by the kernel */
 
-    pthread_mutex_t lock; /* LIBAIO-5 */
+    pthread_mutex_t lock; /* guards what follows (LIBAIO-5) */
     pthread_cond_t got;
     bool getting;
     atomic_uint events_count;
     struct io_event events[EVENTS_AT_ONCE];
-    struct iocb nudge; /* of interrupt(): an event that is nobody's */
+    struct iocb nudge; /* interrupt()'s own request, which only makes an event */
 };
 
 static inline struct aio_device *aio(struct plx_device *device)

@@ -1,4 +1,5 @@
-/* libaio_open.c - a file or block device opened: made, claimed, measured. */
+/* libaio_open.c - opens a file or block device: makes it if wanted, checks that nobody has claimed
+ * it, measures it, sets up its queue. */
 #include "device/libaio_inside.h"
 
 #include <errno.h>
@@ -54,7 +55,7 @@ int plx_aio_open_error(const char *path, const char *doing, int error, struct pl
 
 /* ---- Opening ---------------------------------------------------------------------------- */
 
-/* Makes the file durable: its size, and its name in the folder. */
+/* Makes a new file durable: its size, and its name in the folder. */
 static int sync_new_file(const char *path, int fd)
 {
     char folder[PATH_MAX];
@@ -97,8 +98,9 @@ static int create_file(const char *path, uint64_t bytes, struct plx_fault *fault
     return plx_aio_open_error(path, "create", error, fault);
 }
 
-/* A disk that is mounted or belongs to RAID or LVM is claimed by the kernel; we hold no claim
- * ourselves (a store is shared), so only a short one of a neighbour can be in the way. */
+/* Refuses a block device that the kernel has claimed: it is mounted, or belongs to RAID or LVM.
+ * Parallax keeps no claim of its own, because processes share a store. Only the short claim of
+ * another such check can be in the way, so the check is repeated. */
 static int check_unclaimed(const char *path, struct plx_fault *fault)
 {
     for (int i = 0; i < CLAIM_TRIES; i++) {
@@ -109,7 +111,7 @@ static int check_unclaimed(const char *path, struct plx_fault *fault)
             return 0;
         }
         if (errno != EBUSY)
-            return 0; /* the open that follows says what is wrong */
+            return 0; /* the caller's own open() reports what is wrong */
         usleep(CLAIM_DELAY_US);
     }
     return plx_fault_set(fault, PLX_ERR_BUSY,
@@ -120,7 +122,7 @@ static bool direct_works(int fd, size_t block)
 {
     _Alignas(BUFFER_ALIGN) char buffer[2 * BUFFER_ALIGN];
 
-    /* An address that is aligned to the block and to nothing larger. */
+    /* Uses an address that is aligned to the block size and to nothing larger. */
     return pread(fd, buffer + block % BUFFER_ALIGN, block, 0) >= 0;
 }
 
@@ -129,7 +131,7 @@ static bool write_cache_is_volatile(dev_t number)
     char path[128], text[32] = "";
     FILE *file;
 
-    /* A partition has no queue of its own. */
+    /* A partition has no queue of its own; its disk has one. */
     snprintf(path, sizeof path, "/sys/dev/block/%u:%u/queue/write_cache", major(number),
              minor(number));
     file = fopen(path, "re");
@@ -224,7 +226,7 @@ static int set_up_queue(struct aio_device *device, struct plx_fault *fault)
     for (unsigned i = device->depth; i-- > 0;)
         plx_aio_slot_release(device, &device->slots[i]);
     if (device->depth > 1)                                           /* LIBAIO-6 */
-        error = -io_setup((int)device->depth + 1, &device->context); /* and the nudge */
+        error = -io_setup((int)device->depth + 1, &device->context); /* one for the nudge */
     if (error == EAGAIN)
         return plx_fault_set(fault, PLX_ERR_SYSTEM,
                              "cannot open %s: no AIO contexts left; raise the sysctl fs.aio-max-nr",
@@ -232,7 +234,8 @@ static int set_up_queue(struct aio_device *device, struct plx_fault *fault)
     return error ? plx_aio_open_error(device->base.name, "set up AIO for", error, fault) : 0;
 }
 
-/* Before it is opened: opening a pipe would hang, and some devices act on being opened. */
+/* Looks at the kind of file before opening it: opening a pipe would hang, and some devices act when
+ * they are opened. */
 static int check_kind(const char *path, const struct plx_device_open_options *options,
                       struct plx_fault *fault)
 {

@@ -1,7 +1,14 @@
-/* patience.h - whether to wait on for what another process has.
+/* patience.h - how long a call waits for something that another process has.
  *
- * Who wants a lock, a disk or a volume that another has asks its caller's patience again and again,
- * before anything was changed. One patience may serve many waits of one call.
+ * A call that wants a lock, a disk or a volume of another process tries again and again. Between
+ * two tries it asks the patience that its caller gave it. It has changed nothing by then. One
+ * patience may serve many waits of one call:
+ *
+ *   since_ns = plx_patience_begin();
+ *   do
+ *       error = try();
+ *   while (error == PLX_ERR_BUSY && plx_patience_waits(patience, since_ns, &why));
+ *
  * Threads: the caller's.
  */
 #ifndef PLX_PATIENCE_H
@@ -13,18 +20,20 @@
 #include "engine/base/error.h"
 
 struct plx_patience {
-    /* Sleeps for a moment; false: not any longer, that is BUSY. waited_ms: so long already, for
-     * this. why: who is in the way. */
+    /* Sleeps for a moment and returns true, or returns false: no longer, the call ends with BUSY.
+     * waited_ms: how long the call has waited for this already. why: a sentence about who is in the
+     * way. */
     bool (*wait)(void *context, uint64_t waited_ms, const struct plx_fault *why);
     void *context;
 };
 
+/* The time when a wait begins, on the monotonic clock. */
 uint64_t plx_patience_begin(void);
-/* since_ns: when what is wanted was asked for first. NULL has no patience. */
+/* Whether to try again, after a short sleep. patience NULL: no. */
 bool plx_patience_waits(const struct plx_patience *patience, uint64_t since_ns,
                         const struct plx_fault *why);
 
-/* wait() of a patience that lasts as long for each wait; context: an unsigned, milliseconds. */
+/* The wait() of a patience with a fixed limit for each wait; context: an unsigned, milliseconds. */
 bool plx_patience_fixed(void *context, uint64_t waited_ms, const struct plx_fault *why);
 
 #endif

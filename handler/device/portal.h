@@ -2,8 +2,8 @@
 #ifndef PLX_PORTAL_H
 #define PLX_PORTAL_H
 
-/* HOST, HOST:PORT or [HOST]:PORT, to which no login came through: connects once more, and says what
- * is wrong with the portal itself; NULL: it can be reached. */
+/* After a login has failed: connects to the portal once more and says what is wrong with it; NULL:
+ * it can be reached. portal: HOST, HOST:PORT or [HOST]:PORT. */
 const char *plx_portal_fault(const char *portal);
 
 #endif

@@ -1,13 +1,20 @@
-/* answers.c - INQUIRY pages, MODE and LOG SENSE, lists of commands, where tcmu-runner's are not
- * enough.
+/* answers.c - INQUIRY pages, MODE SENSE, LOG SENSE and lists of commands, where tcmu-runner's own
+ * answers are not enough.
  *
- * ANSWERS-1  An answer is cut at the allocation length and at the buffer, its length fields are
- *     not.
- * ANSWERS-2  No byte of the initiator's buffer keeps what the ring held before.
- * ANSWERS-3  What is claimed here is kept elsewhere: DPOFUA and the FUA bits by io.c, the pages for
- *     MODE SELECT by tcmu-runner (which takes none that differs from its own, so the bytes are the
- *     same but for LBPERE), opcodes by scsi.c, tcmu-runner and the kernel, thresholds by limits.c.
- * Threads: a device's command thread; stateless.
+ * ANSWERS-1  An answer is cut at the allocation length and at the buffer's end, but its length
+ *     fields give the full length. So an initiator learns how much room it needs.
+ * ANSWERS-2  No byte of the initiator's buffer keeps what the ring held before, because those bytes
+ *     may be another initiator's data.
+ * ANSWERS-3  Each claim made here is kept elsewhere:
+ *
+ *        claim                     kept by
+ *        DPOFUA and the FUA bits   io.c
+ *        pages for MODE SELECT     tcmu-runner, which accepts only pages equal to its own; so the
+ *                                  bytes here are the same but for LBPERE
+ *        opcodes                   scsi.c, tcmu-runner and the kernel
+ *        thresholds                limits.c
+ *
+ * Threads: a device's command thread; no state.
  */
 #include "tcmu/answers.h"
 
@@ -24,7 +31,7 @@ void plx_answer(struct tcmulib_cmd *lib_cmd, const void *bytes, size_t length,
                 size_t allocation_length)
 {
     const uint8_t *from = bytes;
-    size_t left = length < allocation_length ? length : allocation_length;
+    size_t left = length < allocation_length ? length : allocation_length; /* ANSWERS-1 */
 
     for (size_t i = 0; i < lib_cmd->iov_cnt; i++) {
         struct iovec *iov = &lib_cmd->iovec[i];
@@ -38,8 +45,7 @@ void plx_answer(struct tcmulib_cmd *lib_cmd, const void *bytes, size_t length,
     }
 }
 
-/* ---- INQUIRY ----------------------------------------------------------------------------------
- */
+/* ---- INQUIRY -------------------------------------------------------------------------------- */
 
 static void block_limits(struct plx_lun *lun, uint8_t page[64])
 {
@@ -50,7 +56,7 @@ static void block_limits(struct plx_lun *lun, uint8_t page[64])
     plx_put_be(page + 2, 2, 60);
     page[4] = 0x01;                       /* WSNZ */
     page[5] = 1;                          /* COMPARE AND WRITE: one block, tcmu-runner's limit */
-    plx_put_be(page + 6, 2, granularity); /* of transfers: whole blocks of the store */
+    plx_put_be(page + 6, 2, granularity); /* of transfers: one block of the store */
     plx_put_be(page + 8, 4, tcmu_dev_get_max_xfer_len(device));
     plx_put_be(page + 12, 4, tcmu_dev_get_max_xfer_len(device));
     plx_put_be(page + 20, 4, tcmu_dev_get_max_unmap_len(device));
@@ -81,15 +87,14 @@ int plx_answer_inquiry(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
         logical_block_provisioning(lun, page);
         length = 8;
     } else {
-        plx_answer(lib_cmd, page, 0, 0); /* ANSWERS-2; tcmu-runner fills in the beginning */
+        plx_answer(lib_cmd, page, 0, 0); /* ANSWERS-2: tcmu-runner fills only the beginning */
         return TCMU_STS_NOT_HANDLED;
     }
     plx_answer(lib_cmd, page, length, plx_get_be(cdb + 3, 2));
     return TCMU_STS_OK;
 }
 
-/* ---- MODE SENSE -------------------------------------------------------------------------------
- */
+/* ---- MODE SENSE ----------------------------------------------------------------------------- */
 
 static size_t put_page(uint8_t *to, uint8_t code, uint8_t length)
 {
@@ -104,7 +109,7 @@ static size_t put_recovery_page(uint8_t *to, bool values)
     size_t length = put_page(to, 0x01, 0x0a);
 
     if (values)
-        to[7] = 0x80; /* LBPERE: crossed thresholds are told */
+        to[7] = 0x80; /* LBPERE: crossed thresholds raise a unit attention */
     return length;
 }
 
@@ -124,7 +129,7 @@ static size_t put_control_page(uint8_t *to, bool values)
     if (values) {
         to[2] = 0x02;                      /* GLTSD */
         to[5] = 0x40;                      /* TAS */
-        plx_put_be(to + 8, 2, UINT16_MAX); /* busy for as long as it takes */
+        plx_put_be(to + 8, 2, UINT16_MAX); /* BUSY TIMEOUT PERIOD: no limit */
     }
     return length;
 }
@@ -139,7 +144,7 @@ static bool wants(struct page_wanted wanted, uint8_t code, uint8_t subcode)
            (wanted.subcode == subcode || wanted.subcode == 0xff);
 }
 
-/* Returns the length of the pages asked for; 0: there is none of that code. */
+/* Returns the length of the pages that are wanted; 0: there is no such page. */
 static size_t put_pages(const struct plx_lun *lun, uint8_t *to, struct page_wanted wanted,
                         bool values)
 {
@@ -162,11 +167,11 @@ int plx_answer_mode_sense(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
     bool ten = cdb[0] == 0x5a;
     size_t header = ten ? 8 : 4, length;
     uint8_t control = cdb[2] >> 6, answer[112] = {0};
-    uint8_t specific = (lun->read_only ? 0x80 : 0) | 0x10; /* WP, DPOFUA */
+    uint8_t specific = (lun->read_only ? 0x80 : 0) | 0x10; /* WP, DPOFUA (ANSWERS-3) */
 
     if (control == 3)
         return TCMU_STS_NOTSUPP_SAVE_PARAMS;
-    /* Changeable values (1): none. */
+    /* Page control 1 asks which values can be changed: none. */
     length =
         put_pages(lun, answer + header, (struct page_wanted){cdb[2] & 0x3f, cdb[3]}, control != 1);
     if (length == 0)
@@ -193,7 +198,7 @@ int plx_answer_log_sense(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
     unsigned first = (unsigned)plx_get_be(cdb + 5, 2);
     size_t room = plx_get_be(cdb + 7, 2), length;
 
-    if (cdb[1] & 0x01) /* SP: parameters are not saved */
+    if (cdb[1] & 0x01) /* SP asks to save parameters, which is not possible */
         return plx_sense_invalid_field(lib_cmd, 1);
     if (cdb[3])
         return plx_sense_invalid_field(lib_cmd, 3);
@@ -214,15 +219,14 @@ int plx_answer_log_sense(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
     }
 }
 
-/* ---- REQUEST SENSE -----------------------------------------------------------------------------
- */
+/* ---- REQUEST SENSE -------------------------------------------------------------------------- */
 
 int plx_answer_request_sense(struct tcmulib_cmd *lib_cmd)
 {
     uint8_t fixed[18] = {0x70, [7] = 10}, descriptors[8] = {0x72};
     bool wants_descriptors = lib_cmd->cdb[1] & 0x01;
 
-    /* Every error came with its sense; there is none left. */
+    /* Every error was reported together with its sense, so no sense is pending. */
     if (wants_descriptors)
         plx_answer(lib_cmd, descriptors, sizeof descriptors, lib_cmd->cdb[4]);
     else
@@ -230,8 +234,7 @@ int plx_answer_request_sense(struct tcmulib_cmd *lib_cmd)
     return TCMU_STS_OK;
 }
 
-/* ---- REPORT SUPPORTED OPERATION CODES
- * ------------------------------------------------------------ */
+/* ---- REPORT SUPPORTED OPERATION CODES -------------------------------------------------------- */
 
 struct opcode {
     uint8_t code;
@@ -247,7 +250,7 @@ static const struct opcode opcodes[] = {
 };
 #define OPCODES (sizeof opcodes / sizeof opcodes[0])
 #define DESCRIPTOR_BYTES 8
-#define TIMEOUTS_BYTES 12 /* none is given: all zero but for the length */
+#define TIMEOUTS_BYTES 12 /* no timeout is given: all zero but for the length */
 
 static size_t put_timeouts(uint8_t *to)
 {
@@ -287,7 +290,7 @@ static int answer_one_opcode(struct tcmulib_cmd *lib_cmd, const struct opcode *o
     uint8_t answer[4 + OPCODE_BYTES_MAX + TIMEOUTS_BYTES] = {0};
     size_t length = 4;
 
-    answer[1] = opcode ? 0x03 : 0x01; /* as the standard says; not supported */
+    answer[1] = opcode ? 0x03 : 0x01; /* supported as the standard says; not supported */
     if (opcode) {
         plx_put_be(answer + 2, 2, opcode->length);
         memcpy(answer + 4, opcode->usage, opcode->length);
@@ -325,7 +328,7 @@ int plx_answer_opcodes(struct tcmulib_cmd *lib_cmd)
     case 1: /* a command without service actions */
         return has_actions ? plx_sense_invalid_field(lib_cmd, 2)
                            : answer_one_opcode(lib_cmd, plain, timeouts);
-    case 2: /* one with */
+    case 2: /* a command with service actions */
         return plain ? plx_sense_invalid_field(lib_cmd, 2)
                      : answer_one_opcode(lib_cmd, action, timeouts);
     case 3: /* either */

@@ -1,4 +1,4 @@
-/* bytes.h - numbers in SCSI's byte order. */
+/* bytes.h - numbers in SCSI's byte order, big-endian. */
 #ifndef PLX_BYTES_H
 #define PLX_BYTES_H
 

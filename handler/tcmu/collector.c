@@ -1,15 +1,19 @@
 /* collector.c - see collector.h.
  *
- * COLLECTOR-1  attach_lock is held while a job works and given up many times a second: whoever
- *     opens, closes or changes a disk waits for a few nodes to be read, no longer.
- * COLLECTOR-2  By itself it begins when the registry says that something was left (a deleted disk,
- *     a crash, history that began anew after a rewind), or that one was broken off; and takes care
- *     not to be in anybody's way (GENTLE_RATE).
- * COLLECTOR-3  What goes wrong by itself is told once, until one has gone well; that others are
- *     busy only when it does not end.
- * COLLECTOR-4  One job at a time: a collection and a deduplication keep each other out.
- * Lock order: attach_lock, then `lock`, which is held for a moment only.
- * Threads: the collector's own, but for start, stop, ask, status and interrupt.
+ * COLLECTOR-1  A job holds attach_lock while it works, and gives it up many times a second. So a
+ *     thread that opens, closes or changes a disk waits only until a few nodes are read.
+ * COLLECTOR-2  The thread begins a collection by itself in two cases: the registry says that
+ *     something was left (a deleted disk, a crash, history that began anew after a rewind), or that
+ *     a collection was broken off. Such a collection reads at GENTLE_RATE, so that it is in
+ *     nobody's way.
+ * COLLECTOR-3  If a collection that nobody asked for fails, operators are told once, and again only
+ *     after one has succeeded. BUSY is told only after BUSY_TOLD failures in a row, because it
+ *     mostly passes.
+ * COLLECTOR-4  One job runs at a time, because a collection and a deduplication exclude each other
+ *     (COLLECT-7).
+ *
+ * Lock order: attach_lock, then `lock`, which is held only for a moment.
+ * Threads: the collector's own, except start, stop, ask, status and interrupt.
  */
 #include "tcmu/collector.h"
 
@@ -23,10 +27,10 @@
 #include "tcmu/home.h"
 #include "tcmu/runner.h"
 
-#define LOOK_S 60
-#define BUSY_TOLD 10u /* so often in a row: who is busy will not be ready by himself */
-#define GENTLE_RATE (32ull << 20)
-#define PAUSE_NS 100000 /* so that somebody who waits for the lock gets it */
+#define LOOK_S 60                 /* how often the thread asks the registry for work */
+#define BUSY_TOLD 10u             /* failures in a row after which BUSY will not pass by itself */
+#define GENTLE_RATE (32ull << 20) /* bytes a second */
+#define PAUSE_NS 100000           /* long enough for a waiting thread to take attach_lock */
 
 enum state {
     STATE_NONE,
@@ -41,7 +45,7 @@ static const char *const state_names[PLX_JOBS][5] = {
     [PLX_JOB_DEDUP] = {"none", "look", "compare", "ended", "failed"},
 };
 
-/* How a job stands, or how the last one of its kind ended. */
+/* How a job stands, or how the last job of its kind ended. */
 struct report {
     enum state state;
     uint64_t done, total;
@@ -58,14 +62,14 @@ struct plx_collector {
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t cond;
     bool stop, interrupt, asked;
-    struct plx_job job; /* asked for, or under way */
+    struct plx_job job; /* the job that is asked for or under way */
     struct report reports[PLX_JOBS];
     /* The thread's own. */
-    unsigned failures; /* one after the other */
-    bool told;         /* operators know */
+    unsigned failures; /* in a row (COLLECTOR-3) */
+    bool told;         /* operators were told of them */
 };
 
-/* ---- While one is under way ---- */
+/* ---- While a job is under way ---- */
 
 static void on_progress(void *context, bool second, uint64_t done, uint64_t total)
 {
@@ -131,7 +135,8 @@ static int run_job(struct plx_collector *c, struct plx_fault *ret_fault)
 
 /* ---- The thread ---- */
 
-/* COLLECTOR-4. false: another one is under way. asked: the thread is told. */
+/* Enters a job as the one under way; false: there is one already (COLLECTOR-4). asked: somebody
+ * asked for it, so the thread has to run it. */
 static bool begin(struct plx_collector *c, const struct plx_job *job, bool asked)
 {
     bool busy = false;
@@ -150,7 +155,7 @@ static bool begin(struct plx_collector *c, const struct plx_job *job, bool asked
     return !busy;
 }
 
-/* COLLECTOR-2 */
+/* COLLECTOR-2. An odd number says that a collection is under way or was broken off. */
 static bool is_wanted(struct plx_collector *c)
 {
     struct plx_registry_collection last;
@@ -176,7 +181,7 @@ static void collect_by_itself(struct plx_collector *c)
         return;
     error = run_job(c, &fault);
     c->failures = error && !on_interrupted(c) ? c->failures + 1 : 0;
-    c->told = c->told && error;
+    c->told = c->told && error; /* COLLECTOR-3 */
     if (c->failures && !c->told && (error != PLX_ERR_BUSY || c->failures >= BUSY_TOLD)) {
         tcmu_warn("%s: garbage cannot be collected: %s; tried again every minute\n", c->home->name,
                   fault.text);
@@ -184,7 +189,7 @@ static void collect_by_itself(struct plx_collector *c)
     }
 }
 
-/* Returns false when it is time to end. */
+/* Waits until a job is asked for or LOOK_S have passed; false: the thread has to end. */
 static bool wait_for_work(struct plx_collector *c, bool *ret_asked)
 {
     struct timespec due;
@@ -206,7 +211,7 @@ static bool wait_for_work(struct plx_collector *c, bool *ret_asked)
 static void *serve(void *argument)
 {
     struct plx_collector *c = argument;
-    struct plx_fault fault; /* whoever asked looks at the report */
+    struct plx_fault fault; /* not used: the report has it, for those who asked */
     bool asked;
 
     pthread_setname_np(pthread_self(), "plx-collector");
@@ -259,7 +264,7 @@ void plx_collector_stop(struct plx_collector *c)
     free(c);
 }
 
-/* ---- What others ask for ---- */
+/* ---- Calls of other threads ---- */
 
 int plx_collector_ask(struct plx_collector *c, const struct plx_job *job, struct plx_fault *fault)
 {

@@ -1,10 +1,12 @@
-/* commands.c - the control socket's commands, on live LUNs.
+/* commands.c - the control socket's commands; see commands.h.
  *
- * COMMANDS-1  Requests are checked here: they are root's, but may be of another version or
- *     mistyped.
- * COMMANDS-2  A LUN that a command works on stays open: luns_lock is held. But nobody waits for
- *     tcmu-runner's main thread with it, nor at all without a limit: that thread may be closing a
- *     LUN (waiting for luns_lock) or the store (waiting for this thread).
+ * COMMANDS-1  Every request is checked here. Only root can send one, but it may come from another
+ *     version of the program, or be mistyped.
+ * COMMANDS-2  A LUN stays open while a command works on it, because luns_lock is held. No command
+ *     waits for tcmu-runner's main thread while it holds luns_lock, and none waits for that thread
+ *     without a limit. That thread may be closing a LUN, and so waiting for luns_lock, or closing
+ *     the store, and so waiting for this thread.
+ *
  * Threads: the control server's, one request at a time.
  */
 #include "tcmu/commands.h"
@@ -30,7 +32,7 @@
 struct call {
     struct plx_store_home *home;
     json_t *request;
-    struct plx_lun *lun; /* named by "vdi"; NULL when none is */
+    struct plx_lun *lun; /* the LUN that "vdi" names; NULL: the request names none */
     json_t *result;
     struct plx_fault fault;
 };
@@ -53,7 +55,7 @@ static int run(struct call *call, struct plx_request *request)
     return result;
 }
 
-/* NULL and a fault when the label is not one. */
+/* The request's label; NULL and a fault if it is missing or not allowed. */
 static const char *get_label(struct call *call)
 {
     const char *label = json_string_value(json_object_get(call->request, "label"));
@@ -125,7 +127,7 @@ static int do_rewind(struct call *call)
     return result;
 }
 
-/* A text of the request; NULL when it is not there. */
+/* A text of the request; NULL: there is none of that key. */
 static const char *text_of(const struct call *call, const char *key)
 {
     return json_string_value(json_object_get(call->request, key));
@@ -145,7 +147,7 @@ static int do_protect(struct call *call)
     return result ? result : plx_home_protect(call->lun, &protection, &call->fault);
 }
 
-/* A number of the request that is not negative; 0 when it is not there. */
+/* A number of the request; 0: there is none of that key, or it is negative. */
 static uint64_t number_of(const struct call *call, const char *key)
 {
     json_int_t number = json_integer_value(json_object_get(call->request, key));
@@ -211,7 +213,7 @@ static int do_resume(struct call *call)
     return plx_home_resume(call->lun, &call->fault);
 }
 
-/* However it ended, what it did is told: code and message come with it. */
+/* The answer tells what was moved even if the request failed then: code and message say why. */
 static int do_move(struct call *call)
 {
     struct plx_move move = {0};
@@ -250,7 +252,8 @@ static int do_keyframe(struct call *call)
     return run(call, &request);
 }
 
-/* Where the kernel is told of a new size; false when the device is not the kernel's (a test). */
+/* The file through which the kernel learns a new size; false: the device is not the kernel's, as in
+ * a test. */
 static bool dev_size_path(const struct plx_lun *lun, char *ret_path, size_t size)
 {
     const char *uio = tcmu_dev_get_uio_name(lun->device);
@@ -271,8 +274,9 @@ static bool dev_size_path(const struct plx_lun *lun, char *ret_path, size_t size
     return hba && backstore;
 }
 
-/* Tells the kernel, which asks tcmu-runner's main thread (reconfig) and waits for it. So a process
- * of its own does it: COMMANDS-2. Returns false when that does not end well soon. */
+/* Tells the kernel the new size. The kernel then waits for tcmu-runner's main thread (reconfig), so
+ * a child process writes the file, with a time limit (COMMANDS-2). false: it failed, or takes too
+ * long. */
 static bool write_number(const char *path, uint64_t number)
 {
     char text[24];
@@ -452,7 +456,7 @@ static int dispatch(struct call *call)
     const char *vdi = json_string_value(json_object_get(call->request, "vdi"));
     const struct command *command = find_command(name);
 
-    if (!command)
+    if (!command) /* COMMANDS-1 */
         return plx_fault_set(&call->fault, PLX_ERR_UNSUPPORTED,
                              "this handler (%s) knows no command '%.60s'", PLX_VERSION,
                              name ? name : "");
@@ -461,7 +465,7 @@ static int dispatch(struct call *call)
     if (vdi) {
         call->lun = find_lun(call->home, vdi);
         if (!call->lun) {
-            plx_home_let_go(call->home, vdi); /* who asks can open it then */
+            plx_home_let_go(call->home, vdi); /* then the command can open the disk itself */
             return plx_fault_set(&call->fault, PLX_ERR_NOT_FOUND,
                                  "%s/%.100s is not exported by this handler", call->home->name,
                                  vdi);

@@ -1,8 +1,10 @@
-/* config.c - takes a cfgstring apart. Stateless; the string comes from an administrator.
+/* config.c - parses a cfgstring, which comes from an administrator.
  *
- * CONFIG-1  What is not understood is refused, never ignored: a typo must not silently mean the
- *     default.
- * CONFIG-2  On failure *ret_config is untouched.
+ * CONFIG-1  A part that is not understood is refused, never ignored. Otherwise a typo would
+ *     silently mean the default.
+ * CONFIG-2  On failure *ret_config is unchanged, so a caller never uses half of a configuration.
+ *
+ * Threads: any; no state.
  */
 #include "tcmu/config.h"
 
@@ -17,7 +19,7 @@
 #define OPTIONS "overwrite=in-place|copy, cache=off|on and quiet=TIME|off"
 #define RUNNER_TIMEOUT "tcmur_cmd_time_out="
 
-/* Copies a part; false when it does not fit. */
+/* Copies a part of the string; false: it does not fit. */
 static bool copy_part(char *to, size_t room, const char *from, size_t length)
 {
     if (length >= room)
@@ -52,7 +54,7 @@ static bool all_digits(const char *text, size_t length)
     return length > 0;
 }
 
-/* 20261121T062000Z, 20261121T062000.010Z: up to nine digits of a second. */
+/* Such as 20261121T062000Z or 20261121T062000.010Z, with up to nine digits of a second. */
 static bool is_time(const char *text)
 {
     size_t length = strlen(text);
@@ -166,7 +168,7 @@ static int parse_option(const char *text, size_t length, struct plx_lun_config *
     else if (length == 0)
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "there is no option after ';': known are " OPTIONS);
-    else
+    else /* CONFIG-1 */
         return plx_fault_set(fault, PLX_ERR_INVALID, "'%.*s' is no option: known are " OPTIONS,
                              shown, text);
     return 0;
@@ -180,7 +182,8 @@ static int parse_options(const char *text, struct plx_lun_config *config, struct
         int result;
 
         text = option + length;
-        /* tcmu-runner's own. It cuts it out before we are opened, along with the ';' after it. */
+        /* This option is tcmu-runner's. Before it opens the LUN it cuts the option out with the ';'
+         * on either side, so an option behind it would be joined to the text before. */
         if (starts(option, length, RUNNER_TIMEOUT)) {
             if (*text != '\0')
                 return plx_fault_set(fault, PLX_ERR_INVALID,
@@ -218,6 +221,6 @@ int plx_lun_config_parse(const char *cfgstring, struct plx_lun_config *ret_confi
                                strlen(cfgstring), PLX_CFGSTRING_MAX);
     if (result < 0)
         return result;
-    *ret_config = config;
+    *ret_config = config; /* CONFIG-2 */
     return 0;
 }

@@ -1,12 +1,12 @@
 /* config.h - the cfgstring of a LUN: parallax/STORE/VDI[@SNAPSHOT][;option=value]...
  *
- *     overwrite=in-place|copy   instead of the VDI's own property
- *     cache=off|on              on: writes are acknowledged before they are durable, until a flush
- *     quiet=TIME|off            what was not overwritten in place for so long gets its checksum
- * back
+ *     overwrite=in-place|copy   replaces the VDI's own property for this LUN
+ *     cache=off|on              on: a write-back cache: writes are durable only after a flush
+ *     quiet=TIME|off            blocks that were not overwritten in place for so long get their
+ *                               checksums back (vouch.c)
  *
- * SNAPSHOT is a label, a sequence number or a time as 20261121T062000.010Z (targetcli allows
- * neither ':' nor ','). Pure functions: nothing is looked up.
+ * SNAPSHOT is a label, a sequence number, or a time such as 20261121T062000.010Z, without ':' and
+ * ',' because targetcli allows neither. The parser looks nothing up.
  */
 #ifndef PLX_CONFIG_H
 #define PLX_CONFIG_H
@@ -14,7 +14,7 @@
 #include "engine/engine.h"
 
 #define PLX_CFGSTRING_PREFIX "parallax/"
-/* Longer ones are cut by the kernel (255) or spoil tcmu-runner's INQUIRY page 83h (254). */
+/* The kernel cuts longer strings (at 255), and longer ones spoil tcmu-runner's INQUIRY page 83h. */
 #define PLX_CFGSTRING_MAX 254
 
 struct plx_lun_config {
@@ -26,9 +26,9 @@ struct plx_lun_config {
     uint64_t quiet_ns; /* 0: off */
 };
 
-#define PLX_QUIET_NS (3600ull * 1000000000u) /* unless something else is said */
+#define PLX_QUIET_NS (3600ull * 1000000000u) /* the default of `quiet` */
 
-/* INVALID, and a sentence that names the part and says what is allowed. */
+/* INVALID: the sentence in *fault names the wrong part and says what is allowed. */
 int plx_lun_config_parse(const char *cfgstring, struct plx_lun_config *ret_config,
                          struct plx_fault *fault);
 

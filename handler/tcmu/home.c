@@ -1,14 +1,25 @@
 /* home.c - opens a store with its first LUN and closes it with its last.
  *
- * HOME-1  One home for each store: two engines of one process on one store would each believe that
- *     they own its extents.
- * HOME-2  A home is in the list from before its store is open until after it is closed; homes_lock
- *     is held all the while, so nobody meets a half-open one.
- * HOME-3  Engine calls happen with the loop's mutex held, registry calls without it (INV-4): a slow
- *     registry delays the LUN that is opened, and no other.
+ * The life of a home, under homes_lock:
+ *
+ *  no  state    entered by                      what happens
+ *   1  listed   get_home, for the first LUN     -
+ *   2  opening  open_home                       starts attach, loop, collector, control socket and
+ *                                               service, in this order
+ *   3  open     open_home has succeeded         LUNs come and go
+ *   4  closing  close_home, after the last LUN  ends control socket, service, collector, loop and
+ *               or if opening fails             attach, in this order; then off the list
+ *
+ * HOME-1  There is one home for each store. Two engines of one process on one store would each
+ *     believe that they own its extents.
+ * HOME-2  No thread ever meets a home that is half open. A home is listed before its store is
+ *     opened and until its store is closed, and homes_lock is held while either happens.
+ * HOME-3  Engine calls are made with the loop's mutex held, and registry calls without it (INV-4).
+ *     So a slow registry delays the LUN that is being opened and no other.
  *
  * Lock order: homes_lock, luns_lock, attach_lock, the loop's mutex.
- * Threads: tcmu-runner's main and recovery threads, the control server's, the retention service's.
+ * Threads: tcmu-runner's main and recovery threads, those of the control server, the retention
+ *   service and the collector.
  */
 #include "tcmu/home.h"
 
@@ -23,17 +34,17 @@
 #include "tcmu/runner.h"
 #include "tcmu/service.h"
 
-/* Only where a LUN begins is anybody waited for: it is not to be missing after a start because a
- * command had its disk, or was recovering, at that moment. Everything else here is tried again
- * later. tcmu-runner's main loop waits with it: other LUNs go on, but none comes or goes. */
-#define STORE_WAIT_MS 15000u /* for a recovery, say, which we would have to do ourselves */
+/* Only the opening of a LUN waits for other processes. A LUN must not be missing after a start just
+ * because a command had its disk, or recovered the store, at that moment. Other calls fail with
+ * BUSY and are tried again later. While a LUN waits, tcmu-runner's main loop waits with it: other
+ * LUNs go on, but none is opened or closed. */
+#define STORE_WAIT_MS 15000u /* a recovery by another process, for example, may take that long */
 #define OPEN_WAIT_MS 3000u
 
 static pthread_mutex_t homes_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct plx_store_home *homes;
 
-/* ---- What attach.c needs of us
- * ------------------------------------------------------------------- */
+/* ---- Hooks for attach.c (HOME-3) ------------------------------------------------------------ */
 
 static void lock_loop(void *context)
 {
@@ -85,8 +96,7 @@ static void watch_volumes(void *context)
                   strerror(error));
 }
 
-/* ---- Homes
- * ------------------------------------------------------------------------------------------ */
+/* ---- Homes ---------------------------------------------------------------------------------- */
 
 static void remove_home(struct plx_store_home *home)
 {
@@ -110,7 +120,8 @@ static int start_control(struct plx_store_home *home, struct plx_fault *fault)
     return error ? error : plx_control_start(&options, &home->control, fault);
 }
 
-/* Closing disks may want room, and wake it, to the end. */
+/* Closing a disk may want room and wake the service. So `service` is cleared under the loop's mutex
+ * before the thread ends: later wakes find no service. */
 static void stop_service(struct plx_store_home *home)
 {
     struct plx_service *service = home->service;
@@ -178,6 +189,7 @@ static int open_home(struct plx_store_home *home, struct plx_fault *fault)
     return result;
 }
 
+/* HOME-1 */
 static struct plx_store_home *find_home(const char *name)
 {
     for (struct plx_store_home *home = homes; home; home = home->next)
@@ -195,10 +207,10 @@ static int get_home(const char *name, struct plx_store_home **ret_home, struct p
         home = calloc(1, sizeof *home);
         if (!home)
             return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-        strcpy(home->name, name); /* as long as config.store, which it comes from */
+        strcpy(home->name, name); /* fits: it comes from config.store, of the same size */
         pthread_mutex_init(&home->luns_lock, NULL);
         pthread_mutex_init(&home->attach_lock, NULL);
-        home->next = homes;
+        home->next = homes; /* HOME-2 */
         homes = home;
         result = open_home(home, fault);
         if (result < 0) {
@@ -217,9 +229,9 @@ static void put_home(struct plx_store_home *home)
         close_home(home);
 }
 
-/* ---- LUNs
- * ---------------------------------------------------------------------------------------------- */
+/* ---- LUNs ----------------------------------------------------------------------------------- */
 
+/* PLUGIN-2 */
 static bool is_open_for_writing(const struct plx_store_home *home, const char *vdi)
 {
     for (struct plx_lun *lun = home->luns; lun; lun = lun->next)
@@ -356,7 +368,8 @@ int plx_home_resize(struct plx_lun *lun, uint64_t bytes, struct plx_fault *fault
     return result;
 }
 
-/* The snapshot's time, for the registry; it must exist. */
+/* Finds the time of a snapshot, which the registry needs for a label. NOT_FOUND: there is no such
+ * snapshot. */
 static int find_snapshot(struct plx_lun *lun, uint64_t seq, uint64_t *ret_time_ns,
                          struct plx_fault *fault)
 {

@@ -1,19 +1,27 @@
 /* io.c - the data path between tcmu-runner and the engine.
  *
- * IO-1  A command that was taken (callback returned 0) is completed exactly once, from any thread,
- *     in any order. One that was not is never completed.
- * IO-2  An op belongs to its command from the callback to the completion; it is free again before
- *     tcmu-runner hears of the completion, which may bring the next command in the same breath.
- * IO-3  Nothing is allocated on the way, but for the pattern of WRITE SAME. All ops taken: the
- *     command fails with TASK SET FULL, and the initiator comes again.
- * IO-4  Commands of length 0, or outside the LUN, do not reach the engine.
- * IO-5  tcmu-runner reports a failed UNMAP as GOOD. So it is tried again here, and an operator
- *     hears of it when it fails for good. Nothing is lost by it but space: data reads as before.
- * IO-6  Of a LUN's failed requests COMPLAINTS_MAX in a second are logged, and the next one tells
- *     how many were not: in a full store every write fails.
+ * The life of a command:
  *
- * Threads: callbacks come from the device's command thread, or from within a completion (compound
- * commands) on whatever thread holds the loop. ops_lock is held for a few instructions only.
+ *  no  state      who moves it on     what happens
+ *   1  callback   the command thread  op_start checks it and takes an op from the LUN's pool
+ *   2  posted     loop.c              op_submit hands the request to the engine
+ *   3  in flight  the engine          op_done: the next part of a WRITE SAME, another try, or done
+ *   4  completed  op_complete         the op is free; tcmu-runner hears of the completion
+ *
+ * IO-1  A command that was taken (its callback returned 0) is completed exactly once, from any
+ *     thread and in any order. A command that was not taken is never completed.
+ * IO-2  An op belongs to its command up to the completion. It returns to the pool before
+ *     tcmu-runner hears of the completion, because that call may bring the next command at once.
+ * IO-3  The data path allocates no memory, except for the pattern of WRITE SAME. If all ops are
+ *     taken, the command fails with TASK SET FULL and the initiator sends it again.
+ * IO-4  A read or write of length 0, or one that reaches outside the LUN, never gets to the engine.
+ * IO-5  A failed UNMAP is tried again here, because tcmu-runner reports it as GOOD. If it fails for
+ *     good, the log says so. Only space is lost: the data reads as before.
+ * IO-6  A LUN logs at most COMPLAINTS_MAX failed requests per second, since in a full store every
+ *     write fails. The first failure after that second says how many were not logged.
+ *
+ * Threads: callbacks come from the device's command thread, or, for compound commands, from within
+ *   a completion on the thread that holds the loop. ops_lock is held for a few instructions only.
  */
 #include "tcmu/io.h"
 
@@ -36,7 +44,7 @@ struct plx_lun_io {
     struct tcmur_cmd *cmd;
     struct plx_request request;
     unsigned tries;
-    /* WRITE SAME: the rest after the request under way. */
+    /* WRITE SAME: the repeated sector, and the bytes to be written after this request. */
     char *pattern;
     uint64_t left;
     struct iovec repeats[PATTERN_REPEATS];
@@ -93,7 +101,7 @@ static void op_release(struct plx_lun_io *op)
 
 /* ---- Completion ------------------------------------------------------------------------------ */
 
-/* IO-6. On the loop. */
+/* IO-6. Called on the loop. */
 static bool may_complain(struct plx_lun *lun)
 {
     uint64_t second = plx_clock_ns(CLOCK_MONOTONIC_COARSE) / 1000000000u;
@@ -130,8 +138,8 @@ static void op_complete(struct plx_lun_io *op)
     if (result < 0 && plx_error_class(result) != PLX_CLASS_INVALID && may_complain(op->lun))
         complain(op);
     status = plx_sense_status(plx_lib_cmd(cmd), result, op->request.miscompare_offset);
-    op_release(op);
-    tcmur_cmd_complete(device, cmd, status);
+    op_release(op);                          /* IO-2 */
+    tcmur_cmd_complete(device, cmd, status); /* IO-1 */
 }
 
 static void op_submit(struct plx_work *work)
@@ -147,7 +155,7 @@ static void op_post(struct plx_lun_io *op)
     plx_loop_post(op->lun->loop, &op->work);
 }
 
-/* The next stretch of a WRITE SAME. */
+/* Posts the next part of a WRITE SAME. */
 static void write_same_next(struct plx_lun_io *op)
 {
     struct plx_request *request = &op->request;
@@ -170,6 +178,7 @@ static void write_same_next(struct plx_lun_io *op)
     op_post(op);
 }
 
+/* IO-5 */
 static bool worth_another_try(const struct plx_lun_io *op)
 {
     enum plx_error_class class = plx_error_class(op->request.result);
@@ -197,10 +206,10 @@ static void op_done(struct plx_request *request)
 static bool has_fua(const uint8_t *cdb)
 {
     switch (cdb[0]) {
-    case 0x0a: /* WRITE(6) has no such bit; this is part of its address */
+    case 0x0a: /* READ (6) and WRITE (6): there the bit is a part of the address */
     case 0x08:
         return false;
-    case 0x2e: /* WRITE AND VERIFY: what was verified shall not get lost */
+    case 0x2e: /* WRITE AND VERIFY: verified data must be durable */
     case 0x8e:
         return true;
     case 0x28: /* READ and WRITE (10), (12), (16); COMPARE AND WRITE */
@@ -216,7 +225,7 @@ static bool has_fua(const uint8_t *cdb)
     }
 }
 
-/* Checks what applies to all, then takes an op. Returns a status if that is the end of it. */
+/* The checks for all commands, then takes an op. Another status than OK is the command's result. */
 static int op_start(struct tcmu_device *device, struct tcmur_cmd *cmd, enum plx_request_op kind,
                     uint64_t offset, uint64_t length, struct plx_lun_io **ret_op)
 {
@@ -225,12 +234,12 @@ static int op_start(struct tcmu_device *device, struct tcmur_cmd *cmd, enum plx_
     uint64_t size = atomic_load(&lun->size_bytes);
     struct plx_lun_io *op;
 
-    if (offset > size || length > size - offset)
+    if (offset > size || length > size - offset) /* IO-4 */
         return plx_sense_status(lib_cmd, PLX_ERR_RANGE, 0);
     if (lun->read_only && kind != PLX_READ && kind != PLX_FLUSH)
         return plx_sense_status(lib_cmd, PLX_ERR_READONLY, 0);
     op = op_take(lun);
-    if (!op)
+    if (!op) /* IO-3 */
         return TCMU_STS_NO_RESOURCE;
     op->cmd = cmd;
     op->tries = 0;
@@ -311,8 +320,8 @@ int plx_io_write_same(struct tcmu_device *device, struct tcmur_cmd *cmd, uint64_
     size_t sector = iov[0].iov_len;
     int status;
 
-    /* tcmu-runner has checked that the data is one sector in one piece, and that it is to be
-     * written at least once. Blocks of zeroes are not stored, whichever way they come. */
+    /* tcmu-runner has checked that the data is one sector in one piece, and that the length is not
+     * 0. The store holds no blocks of zeroes, so zeroes become an UNMAP. */
     if (is_zero(iov[0].iov_base, sector))
         return transfer(device, cmd, PLX_UNMAP, NULL, 0, length, offset);
     status = op_start(device, cmd, PLX_WRITE, offset, length, &op);

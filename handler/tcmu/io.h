@@ -1,7 +1,8 @@
-/* io.h - tcmu-runner's read, write and so on, as requests to the engine.
+/* io.h - the data path: tcmu-runner's read, write and so on become requests to the engine.
  *
- * Callbacks of struct tcmur_handler: 0 is "taken, will be completed exactly once", anything else
- * "failed with this status, will not be completed".
+ * The plx_io_*() functions with a command are callbacks of struct tcmur_handler. A callback that
+ * returns 0 has taken the command and completes it exactly once, later or before it returns. Any
+ * other value is the command's status; that command is not completed.
  */
 #ifndef PLX_IO_H
 #define PLX_IO_H
@@ -9,7 +10,7 @@
 #include "tcmu/lun.h"
 #include "tcmu/runner.h"
 
-#define PLX_OPS_PER_LUN 256
+#define PLX_OPS_PER_LUN 256 /* commands in flight at once */
 
 int plx_io_init(struct plx_lun *lun); /* 0 or NOMEM */
 void plx_io_done(struct plx_lun *lun);

@@ -1,14 +1,16 @@
 /* limits.c - see limits.h.
  *
- * LIMITS-1  Each crossing is told once: to the initiators of the LUNs concerned by a unit
- *     attention, to operators by an event and a line in the log. Of the store's all LUNs that can
- *     be written are.
- * LIMITS-2  What a look finds stays for LOG SENSE and MODE SENSE, which must not wait for the
- *     registry.
- * LIMITS-3  `warned` belongs to the service's thread; what others read of it all is atomic.
+ * LIMITS-1  Each crossing of a limit is told once. Operators get an event and a line in the log;
+ *     initiators get a unit attention from each LUN concerned. The store's limit concerns every LUN
+ *     that can be written, a disk's limit its own LUN.
+ * LIMITS-2  The results of a look stay in the home and in the LUN for LOG SENSE and MODE SENSE,
+ *     because these must not wait for the registry.
+ * LIMITS-3  Only the service's thread uses `warned`. All fields that other threads read are atomic,
+ *     so no lock is needed.
+ *
  * Lock order: that of home.c.
  * Threads: the service's.
- * Crash story: nothing is kept; after a restart a limit that is still crossed is told again.
+ * Crash story: nothing is kept. After a restart a limit that is still crossed is told again.
  */
 #include "tcmu/limits.h"
 
@@ -29,7 +31,7 @@ static void add_event(struct plx_store_home *home, const char *what, const char 
     pthread_mutex_unlock(&home->attach_lock);
 }
 
-/* For operators, name: of the store, or of a disk in it. */
+/* Tells operators. name: the store's, or STORE/VDI. */
 static void tell(struct plx_store_home *home, const char *name, const char *subject, bool crossed,
                  uint64_t used_bytes, uint64_t at_bytes)
 {
@@ -90,18 +92,18 @@ static void look_at_store(struct plx_store_home *home)
     bool crossed;
 
     if (measure_store(home, &look))
-        return; /* at the next look */
+        return; /* the next look tries again */
     used_bytes = look.size_bytes - look.available_bytes;
     crossed = plx_threshold_is_crossed(look.at_bytes, used_bytes, home->warned);
-    atomic_store(&home->available_bytes, look.available_bytes);
+    atomic_store(&home->available_bytes, look.available_bytes); /* LIMITS-2 */
     atomic_store(&home->warn_bytes, look.at_bytes && look.at_bytes < look.size_bytes
                                         ? look.size_bytes - look.at_bytes
                                         : 0);
-    if (crossed && !home->warned)
+    if (crossed && !home->warned) /* LIMITS-1 */
         raise_everywhere(home);
     if (crossed != home->warned)
         tell(home, home->name, home->name, crossed, used_bytes, look.at_bytes);
-    home->warned = crossed;
+    home->warned = crossed; /* LIMITS-3 */
 }
 
 /* ---- Its LUNs ---- */

@@ -1,33 +1,46 @@
-/* loop.c - one mutex, one inbox, two threads for each open store and one for each of its volumes.
+/* loop.c - the threads and the mutex that run a store's engine; see loop.h.
  *
- * LOOP-1  The engine is called with the mutex held, and only then.
- * LOOP-2  Nothing posted is left lying: whoever gives up the mutex looks into the inbox once more
- *     and, if somebody posted meanwhile, tries to take the mutex again. Who posts tries the mutex
- *     after posting. So either the poster gets it, or the holder's second look comes after the
- *     post.
- * LOOP-3  A completion runs with the mutex held. It may post (tcmu-runner's compound commands do):
- *     the try fails, as the mutex is taken by this very thread, and LOOP-2 covers it.
- * LOOP-4  tcmu-runner ends its command threads with pthread_cancel(). A thread that runs the engine
- *     cannot be cancelled before it has given up the mutex.
- * LOOP-5  After a turn that left work, either the same thread makes another or the loop's own is
- *     woken.
- * LOOP-6  The loop's own thread sleeps no longer than until the engine is due (a timer): it counts
- *     that into its timeout, and whoever makes a turn that brings the time forward wakes it, once.
- *     So a timer costs no system call for each request.
- * LOOP-7  While a DEEP queue of I/Os is under way, who posts leaves it to the next completion, or
- *     to who posts the MANYth: one turn, and one call of the kernel, for some. under_way is set
- *     before the mutex is given up and with it LOOP-2's look into the inbox. So who posts after
- *     that look knows it, and what it counts ends a watcher's wait, or a turn has taken it, after
- *     which LOOP-2 holds again. A device that hangs does not keep those of another one: while the
- *     queue is deep the loop's own thread sleeps for IMPATIENT_MS at most.
- * LOOP-8  Each volume has a thread that waits for it (a watcher): one call of the kernel for what
- *     is complete, and no descriptor to be announced on. For one that cannot be given a thread the
- *     loop's own is as impatient, and tries again.
- * LOOP-9  Watchers are started with the mutex held and not after stop is set, which happens with
- *     the mutex held, too. So who stops the loop knows them all.
+ * LOOP-1  The engine is called only with the mutex held, because it is written for one thread.
+ * LOOP-2  No posted work is left in the inbox. The poster tries the mutex after posting. The holder
+ *     looks into the inbox after giving up the mutex, and if there is work, tries to take the mutex
+ *     again. So if the poster's try fails, the holder's look comes after the post and finds it.
+ * LOOP-3  A completion may post, as tcmu-runner's compound commands do, although it runs with the
+ *     mutex held. Its try fails, because this very thread holds the mutex, and this thread finds
+ *     the work by LOOP-2.
+ * LOOP-4  A thread cannot be cancelled while it holds the mutex. tcmu-runner ends its command
+ *     threads with pthread_cancel(), and a cancelled holder would stop the store for good.
+ * LOOP-5  Work that a turn leaves is done without delay: the same thread makes another turn, or it
+ *     wakes the loop's own thread.
+ * LOOP-6  The loop's own thread wakes up when the engine's next timer is due. It counts that time
+ *     into its timeout. If a turn brings the time forward, the thread that made the turn wakes it,
+ *     once. So requests that set timers cost no system call each.
+ * LOOP-7  Under load a few posts share one turn of the engine, and with it one system call. While
+ *     DEEP or more I/Os are in flight, a poster leaves its work in the inbox and returns. The next
+ *     completion makes the turn; so does the poster whose work is the MANYth in the inbox. No work
+ *     is forgotten, because a holder first stores the number of I/Os in flight (under_way), then
+ *     gives up the mutex, then looks into the inbox:
  *
- * Threads: every function from any thread, except where loop.h says otherwise. Lock order: the
- * mutex, then tcmu-runner's own locks (in completions) or a device's; jobs_lock is taken alone.
+ *        the post comes              who takes the work
+ *        before the holder's look    the holder, by LOOP-2
+ *        after that look, and        the poster, because it tries the mutex (LOOP-2)
+ *        under_way is below DEEP
+ *        after that look, and        a watcher: one of the I/Os in flight completes and ends its
+ *        under_way is DEEP or more   wait. If another thread collects that completion first, its
+ *                                    turn or its look takes the work (LOOP-2)
+ *        the same, but the device    the loop's own thread, which sleeps IMPATIENT_MS at most
+ *        with those I/Os hangs       while the queue is deep
+ *
+ * LOOP-8  Each volume has a thread that waits for its completions, a watcher. So one system call
+ *     collects completions, and a device needs no file descriptor to announce them. If a watcher
+ *     cannot be started, the loop's own thread wakes up every IMPATIENT_MS while any I/O is in
+ *     flight, and each time tries to start the watcher again.
+ * LOOP-9  plx_loop_stop() ends all watchers. They are started only with the mutex held and only
+ *     while `stop` is not set; `stop` is set with the mutex held as well. So no watcher starts
+ *     unseen.
+ *
+ * Threads: every function may be called from any thread, except where loop.h says otherwise. Lock
+ *   order: the mutex, then tcmu-runner's own locks (in completions) or a device's locks. jobs_lock
+ *   is taken alone.
  */
 #include "tcmu/loop.h"
 
@@ -41,12 +54,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TURNS_AT_ONCE 64 /* of a thread that has other things to do, too */
-#define DEEP 16u         /* I/Os under way, one of which completes soon */
-#define MANY 4u          /* what was posted */
+#define TURNS_AT_ONCE 64 /* turns that one thread makes before it lets others go on */
+#define DEEP 16u         /* I/Os in flight: so many that one of them completes soon (LOOP-7) */
+#define MANY 4u          /* pieces of work in the inbox that are worth a turn (LOOP-7) */
 #define IDLE_MS 5
 #define IMPATIENT_MS 5
-#define BUSY_WAIT_MS 100 /* in case nothing announces what the engine waits for */
+#define BUSY_WAIT_MS 100 /* the longest sleep while the engine has work, if nothing wakes it */
 #define QUIET_WAIT_MS 1000
 #define JOBS_MAX 256
 #define NS_PER_MS 1000000u
@@ -56,7 +69,7 @@ struct job {
     void *argument;
 };
 
-/* LOOP-8 */
+/* The thread that waits for one volume (LOOP-8). */
 struct watcher {
     struct plx_loop *loop;
     struct plx_device *device;
@@ -67,17 +80,17 @@ struct watcher {
 struct plx_loop {
     pthread_mutex_t mutex;
     struct plx_store *store; /* NULL while not started */
-    /* LOOP-6: the loop's own thread, by the monotonic clock; 0: it is up */
+    /* LOOP-6: when the loop's own thread wakes up, on the monotonic clock; 0: it is awake. */
     uint64_t sleeps_until_ns;
-    bool sleeps_long; /* longer than IMPATIENT_MS */
-    bool unwatched;   /* a volume has no thread: LOOP-8 */
-    int cancelable;   /* LOOP-4: the state of who holds the mutex by plx_loop_lock() */
+    bool sleeps_long;                 /* that thread sleeps for longer than IMPATIENT_MS */
+    bool unwatched;                   /* a volume has no watcher (LOOP-8) */
+    int cancelable;                   /* LOOP-4: the holder's cancel state before plx_loop_lock() */
     _Atomic(struct plx_work *) inbox; /* newest first */
-    atomic_uint posted;               /* since the inbox was taken in, about; LOOP-7 */
-    atomic_uint under_way;            /* I/Os, when the mutex was given up last */
+    atomic_uint posted;               /* about how much work is in the inbox (LOOP-7) */
+    atomic_uint under_way;            /* I/Os in flight when the mutex was given up last */
 
-    int wake_fd;     /* of the loop's own thread */
-    int job_done_fd; /* of plx_loop_idle() */
+    int wake_fd;     /* wakes the loop's own thread */
+    int job_done_fd; /* wakes plx_loop_idle() */
     pthread_t server;
     struct watcher watchers[PLX_VOLUMES_MAX];
     bool serving;
@@ -113,7 +126,7 @@ void plx_loop_tick(struct plx_loop *loop)
     }
 }
 
-/* Returns true when work is left. */
+/* With the mutex held (LOOP-1). Returns true when work is left. */
 static bool make_turns(struct plx_loop *loop, unsigned count)
 {
     bool more = true;
@@ -140,13 +153,14 @@ static void turn(struct plx_loop *loop, unsigned count)
         plx_loop_wake(loop);
 }
 
-/* LOOP-7, LOOP-8: whether more is under way than may be left to its watchers. */
+/* LOOP-7, LOOP-8: whether the loop's own thread must not sleep long: so many I/Os are in flight
+ * that posters leave work to watchers, or a volume without a watcher has any. */
 static bool impatient(const struct plx_loop *loop, unsigned under_way)
 {
     return under_way >= (loop->unwatched ? 1 : DEEP);
 }
 
-/* LOOP-7 */
+/* LOOP-7: stores under_way, then gives up the mutex. */
 static void unlock(struct plx_loop *loop)
 {
     unsigned under_way = loop->store ? plx_store_under_way(loop->store) : 0;
@@ -159,7 +173,7 @@ static void unlock(struct plx_loop *loop)
     pthread_mutex_unlock(&loop->mutex);
 }
 
-/* LOOP-2: gives up the mutex, and takes it again for what came in meanwhile. */
+/* LOOP-2: gives up the mutex, and takes it again for work that came in meanwhile. */
 static void give_up(struct plx_loop *loop)
 {
     unlock(loop);
@@ -195,9 +209,9 @@ void plx_loop_post(struct plx_loop *loop, struct plx_work *work)
     while (!atomic_compare_exchange_weak(&loop->inbox, &work->next, work))
         ;
     if (atomic_fetch_add(&loop->posted, 1) + 1 < MANY && atomic_load(&loop->under_way) >= DEEP)
-        return;
+        return; /* LOOP-7 */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelable);
-    if (pthread_mutex_trylock(&loop->mutex) == 0) {
+    if (pthread_mutex_trylock(&loop->mutex) == 0) { /* fails within a completion: LOOP-3 */
         turn(loop, TURNS_AT_ONCE);
         give_up(loop);
     }
@@ -209,7 +223,7 @@ void plx_loop_wake(struct plx_loop *loop)
     eventfd_write(loop->wake_fd, 1);
 }
 
-/* Waits for one of the eventfds, and takes what it counts. */
+/* Waits for an eventfd, and resets it. */
 static void wait_for(int event_fd, int timeout_ms)
 {
     struct pollfd fd = {.fd = event_fd, .events = POLLIN};
@@ -289,14 +303,15 @@ static void *watch(void *argument)
     while (!atomic_load(&loop->stop)) {
         device->ops->wait(device);
         pthread_mutex_lock(&loop->mutex);
-        device->ops->poll(device, false); /* also of one that has things of its own to do */
+        device->ops->poll(device, false); /* some devices have work of their own to do here */
         turn(loop, TURNS_AT_ONCE);
         give_up(loop);
     }
     return NULL;
 }
 
-/* With the mutex held: LOOP-8, LOOP-9. Returns the errno of the first that could not be started. */
+/* Starts the watchers that do not run yet (LOOP-8, LOOP-9). With the mutex held. Returns 0, or the
+ * errno of the first that could not be started. */
 static int start_watchers(struct plx_loop *loop)
 {
     struct plx_device *device;
@@ -319,7 +334,7 @@ static int start_watchers(struct plx_loop *loop)
     return error;
 }
 
-/* Once stop is set. */
+/* After `stop` is set (LOOP-9). Without the mutex, because watchers need it to end. */
 static void end_watchers(struct plx_loop *loop)
 {
     for (unsigned i = 0; i < PLX_VOLUMES_MAX; i++) {
@@ -340,7 +355,7 @@ int plx_loop_watch(struct plx_loop *loop)
 
 /* ---- The loop's own thread ------------------------------------------------------------------- */
 
-/* How long to sleep, and LOOP-6. */
+/* How long the loop's own thread sleeps (LOOP-6, LOOP-7). more: work is left. */
 static int timeout_after(struct plx_loop *loop, bool more)
 {
     uint64_t now, due_ns, ms;
@@ -416,7 +431,7 @@ void plx_loop_stop(struct plx_loop *loop)
     unlock(loop);
 }
 
-/* ---- The thread for what may block ---------------------------------------------------------- */
+/* ---- The thread for jobs that may block ----------------------------------------------------- */
 
 static bool next_job(struct plx_loop *loop, struct job *ret_job)
 {

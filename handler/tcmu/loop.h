@@ -1,10 +1,22 @@
-/* loop.h - who runs a store's engine, and when.
+/* loop.h - which thread runs a store's engine, and when.
  *
- * A store and its VDIs belong to one loop: whoever holds its mutex. Work comes in from any thread
- * through an inbox that never blocks; the thread that brings it runs the engine itself when nobody
- * else does (no hand-off), otherwise the holder takes it along. A thread for each volume waits for
- * what it completes, one of the loop's own for timers. A further one runs what may block for long
- * (the registry).
+ * The engine has no threads of its own. Here a mutex takes the place of a loop thread: the thread
+ * that holds the mutex is the loop of the store and its VDIs. Any thread brings work through an
+ * inbox that never blocks. If the mutex is free, the thread that brings work makes the turn of the
+ * engine itself, without a hand-off; otherwise the holder takes the work along. Threads:
+ *
+ *  thread      how many      what it does
+ *  callers     any number    bring work, and make turns if the mutex is free
+ *  plx-volume  1 per volume  waits for completions of its device, then makes turns (a watcher)
+ *  plx-loop    1 per store   makes turns for timers and for work that was left
+ *  plx-worker  1 per store   runs deferred jobs, which may block for long (the registry)
+ *
+ * The order of calls:
+ *
+ *   plx_loop_new(), open the store with its environment, plx_loop_start()
+ *   plx_loop_post() and plx_loop_run() for requests; plx_loop_lock() and plx_loop_unlock() around
+ *   synchronous engine calls
+ *   plx_loop_stop(), close the store, plx_loop_free()
  */
 #ifndef PLX_LOOP_H
 #define PLX_LOOP_H
@@ -13,39 +25,43 @@
 
 struct plx_loop;
 
-/* Something to be done on the loop. The caller's until run is called, and again from then on. */
+/* Something to be done on the loop. It belongs to the loop from plx_loop_post() until run is
+ * called; the caller owns the memory. */
 struct plx_work {
     void (*run)(struct plx_work *work);
     struct plx_work *next; /* the loop's */
 };
 
+/* Starts the thread for deferred jobs. NOMEM, SYSTEM. */
 int plx_loop_new(struct plx_loop **ret_loop, struct plx_fault *fault);
-/* From here on the loop serves the store; until plx_loop_stop() has returned. */
+/* From here on, until plx_loop_stop() has returned, the loop serves the store. SYSTEM: a thread
+ * cannot be started. */
 int plx_loop_start(struct plx_loop *loop, struct plx_store *store, struct plx_fault *fault);
-/* The store has further volumes; with the mutex held. Returns the errno for which one of them has
- * no thread yet. */
+/* The store has further volumes: starts their threads. With the mutex held. Returns 0, or the errno
+ * if a volume has no thread yet; the loop tries again by itself (LOOP-8). */
 int plx_loop_watch(struct plx_loop *loop);
 void plx_loop_stop(struct plx_loop *loop);
-void plx_loop_free(struct plx_loop *loop); /* NULL is fine; runs what was deferred first */
+void plx_loop_free(struct plx_loop *loop); /* runs deferred jobs first; NULL is fine */
 
-/* Any thread, also from within the loop (a completion): run is called soon, on the loop, in order
- * of arrival. The data path: allocates nothing, waits for nobody. */
+/* From any thread, also from within the loop (in a completion): run is called soon, on the loop, in
+ * the order of posting. For the data path: allocates nothing and never waits. */
 void plx_loop_post(struct plx_loop *loop, struct plx_work *work);
-/* Submits and waits for the result, while the loop serves everybody. Not from within the loop. */
+/* Submits a request and waits for its result, while the loop serves others. Not from within the
+ * loop. */
 int plx_loop_run(struct plx_loop *loop, struct plx_vdi *vdi, struct plx_request *request);
 
-/* Around synchronous engine calls. Not nested, not from within the loop. */
+/* Around synchronous engine calls. Not nested, and not from within the loop. */
 void plx_loop_lock(struct plx_loop *loop);
 void plx_loop_unlock(struct plx_loop *loop);
 
-/* For struct plx_env, on the loop. tick takes the inbox in, so that neighbours of a long
- * synchronous call go on; idle waits a little for a deferred job to end. */
+/* Hooks for struct plx_env, called on the loop. tick takes work out of the inbox, so that other
+ * disks go on during a long synchronous call. idle waits a few milliseconds for a deferred job. */
 void plx_loop_tick(struct plx_loop *loop);
 void plx_loop_idle(struct plx_loop *loop);
-/* The loop makes a turn soon. Any thread. */
+/* Lets the loop's own thread make a turn soon. From any thread. */
 void plx_loop_wake(struct plx_loop *loop);
-/* Runs function(argument) on the second thread, then wakes the loop. Never blocks. BUSY when far
- * too many wait already. */
+/* Runs function(argument) on the plx-worker thread, then wakes the loop. Never blocks. BUSY:
+ * hundreds of jobs wait already. */
 int plx_loop_defer(struct plx_loop *loop, void (*function)(void *argument), void *argument);
 
 #endif

@@ -1,7 +1,7 @@
-/* lun.h - one exported virtual disk, and its place in an open store.
+/* lun.h - a LUN: one exported virtual disk or snapshot, and its place in an open store.
  *
- * Made by plugin.c when tcmu-runner opens a device, gone when it closes it. In between nothing in
- * it changes but the size and what is under way.
+ * plugin.c makes it when tcmu-runner opens a device and frees it when tcmu-runner closes the
+ * device. In between only the atomic fields, the ops of io.c and the fields of limits.c change.
  */
 #ifndef PLX_LUN_H
 #define PLX_LUN_H
@@ -17,9 +17,9 @@ struct plx_loop;
 struct plx_store_home;
 struct plx_lun_io;
 
-/* What the next command is told by a unit attention (scsi.c). */
+/* Unit attentions that the next command reports (scsi.c). */
 enum plx_attention {
-    PLX_ATTENTION_CHANGED = 1,   /* the contents may be others: a rewind */
+    PLX_ATTENTION_CHANGED = 1,   /* a rewind has changed the contents */
     PLX_ATTENTION_THRESHOLD = 2, /* a soft limit was crossed */
 };
 
@@ -28,20 +28,21 @@ struct plx_lun {
     struct tcmu_device *device;
     struct plx_lun_config config;
     struct plx_store_home *home;
-    struct plx_loop *loop; /* the home's */
+    struct plx_loop *loop; /* the same as home->loop */
     struct plx_vdi *vdi;
     bool read_only;
     uint32_t sector_size;
     _Atomic uint64_t size_bytes;
     atomic_bool write_back;
-    atomic_uint attentions; /* enum plx_attention, any of them */
-    /* limits.c: the soft limit, 0: none; whether it is crossed. */
+    atomic_uint attentions; /* a set of enum plx_attention */
+    /* limits.c: the soft limit in bytes, 0: none; whether it is crossed. */
     _Atomic uint64_t warn_bytes;
     bool warned;
     /* io.c */
     pthread_mutex_t ops_lock;
     struct plx_lun_io *ops, *free_ops;
-    uint64_t complaints_second; /* of failed requests, and how many came in it */
+    /* IO-6: the last second in which a request failed, and how many did. */
+    uint64_t complaints_second;
     unsigned complaints;
 };
 

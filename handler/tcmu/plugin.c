@@ -1,19 +1,22 @@
 /* plugin.c - what tcmu-runner loads: handler_init and the life of a LUN.
  *
- * PLUGIN-1  A LUN is opened only if the VDI's size and sector size are those the kernel was told; a
- *     device that is smaller than it claims loses data, one that is larger hides some.
- * PLUGIN-2  A VDI is open for writing at most once in this process.
- * PLUGIN-3  tcmu-runner says nothing of why an open failed, so the reason goes to its log, in full,
- *     and behind it the error's name: 'lun create' reads both there. check_config refuses
- *     beforehand what is wrong in itself, and looks nothing up: any local user may ask it by D-Bus,
- *     and tcmu-runner's main loop waits for the answer.
- * PLUGIN-4  Nothing here aborts for what an administrator or initiator did: that would take down
- *     every LUN of the host.
+ * PLUGIN-1  A LUN is opened only if the VDI has the size and sector size that the kernel was told.
+ *     A VDI smaller than the kernel believes would lose data; a larger one would hide some.
+ * PLUGIN-2  A VDI is open for writing at most once in this process (home.c refuses the second LUN).
+ *     Two LUNs would be two initiators' views of one disk, without any locking between them.
+ * PLUGIN-3  The reason of a failed open goes to tcmu-runner's log in full, followed by the error's
+ *     name, because tcmu-runner passes no reason on; 'lun create' reads both in that log.
+ *     check_config refuses a cfgstring that is wrong in itself, and looks nothing up: any local
+ *     user may call it by D-Bus, and tcmu-runner's main loop waits for the answer.
+ * PLUGIN-4  No mistake of an administrator or initiator aborts the process, because that would take
+ *     down every LUN of the host. Such mistakes return errors.
  *
  * Threads: check_config, open, close and reconfig come from tcmu-runner's main thread (open and
- * close also from its recovery thread); everything else from command threads (io.c, scsi.c).
- * Crash story: close() is called on SIGTERM and writes a key frame; after kill -9 it was not, and
- *   the next open replays the log. Kernel and initiators hold their commands meanwhile.
+ *   close also from its recovery thread). Everything else comes from command threads (io.c,
+ *   scsi.c).
+ * Crash story: on SIGTERM tcmu-runner calls close(), which writes a key frame (the checkpoint of
+ *   the disk's map). After kill -9 there is no such key frame, and the next open replays the log.
+ *   The kernel and the initiators hold their commands meanwhile.
  */
 #include <errno.h>
 #include <malloc.h>
@@ -80,7 +83,8 @@ static int errno_of(int result)
     }
 }
 
-/* PLUGIN-3. tcmu-runner cuts its lines at 255 bytes, of which its own prefix takes some 40. */
+/* PLUGIN-3. The reason is split into lines, because tcmu-runner cuts a line at 255 bytes, of which
+ * its own prefix takes about 40. */
 static void log_failure(struct tcmu_device *device, int error, const char *reason)
 {
     const size_t room = 160;
@@ -136,7 +140,7 @@ static int open_device(struct tcmu_device *device, bool reopen)
     if (result < 0) {
         log_failure(device, result, fault.text[0] ? fault.text : plx_error_text(result));
         free_lun(lun);
-        return errno_of(result);
+        return errno_of(result); /* PLUGIN-4 */
     }
     plx_scsi_set_limits(device);
     tcmu_dev_set_write_cache_enabled(device, atomic_load(&lun->write_back));
@@ -156,8 +160,7 @@ static void close_device(struct tcmu_device *device)
     free_lun(lun);
 }
 
-/* ---- Changes to a live LUN ----------------------------------------------------------------------
- */
+/* ---- Changes to a live LUN ------------------------------------------------------------------ */
 
 static int set_write_cache(struct plx_lun *lun, bool enabled)
 {
@@ -173,7 +176,7 @@ static int set_write_cache(struct plx_lun *lun, bool enabled)
     tcmu_dev_set_write_cache_enabled(lun->device, enabled);
     if (enabled)
         return 0;
-    /* What was acknowledged early is made good before anybody relies on it. */
+    /* From here on initiators rely on acknowledged writes being durable: flushes the older ones. */
     result = plx_loop_run(lun->loop, lun->vdi, &flush);
     return result < 0 ? errno_of(result) : 0;
 }
@@ -199,10 +202,10 @@ static int reconfig(struct tcmu_device *device, struct tcmulib_cfg_info *info)
         return set_write_cache(lun, info->data.write_cache);
     case TCMULIB_CFG_DEV_SIZE:
         return set_size(lun, info->data.dev_size);
-    case TCMULIB_CFG_DEV_CFGSTR: /* restoring a saved target says it again */
+    case TCMULIB_CFG_DEV_CFGSTR: /* restoring a saved target sets the same string again */
         if (strcmp(info->data.dev_cfgstring, tcmu_dev_get_cfgstring(device)) == 0)
             return 0;
-        return -EOPNOTSUPP; /* another VDI under the same LUN: no */
+        return -EOPNOTSUPP; /* a LUN cannot change to another VDI */
     default:
         return -EOPNOTSUPP;
     }
@@ -227,9 +230,10 @@ static struct tcmur_handler handler = {
     .caw = plx_io_compare_write,
 };
 
-/* Each disk has pools for the deepest load, of which most is never touched and takes no memory. So
- * they must not lie where something large lay before, like the segments of log that are read when a
- * disk is recovered. By itself malloc() would reuse such places, once a first one was freed. */
+/* Each disk has pools for the deepest queue. Most of a pool is never touched and so takes no
+ * memory, unless malloc() puts the pool where something large lay before, such as log segments read
+ * by a recovery. malloc() reuses such places once the first large block was freed, because it
+ * raises its threshold then; a fixed threshold prevents that. */
 #define MMAP_THRESHOLD (128 << 10)
 
 __attribute__((visibility("default"))) int handler_init(void)

@@ -1,9 +1,12 @@
 /* provisioning.c - see provisioning.h.
  *
- * PROVISIONING-1  Available is what the store has for data, used what this LUN has mapped: limits.c
- *     and the engine know, nobody waits for the registry here. Both may be some seconds old.
- * PROVISIONING-2  Two thresholds: the store's, on what is available, and the disk's, on what is
- *     used. limits.c looks whether they are crossed; the unit attention is scsi.c's.
+ * PROVISIONING-1  "Available" is the space that the store has left for data, as limits.c saw it
+ *     last. "Used" is the space that this LUN maps, as the engine counted it at the last key frame
+ *     (the checkpoint of the disk's map). Both may be seconds old, so that nobody waits for the
+ *     registry here.
+ * PROVISIONING-2  There are two thresholds: the store's, on available space, and the disk's, on
+ *     used space. limits.c notices when one is crossed, and scsi.c reports the unit attention.
+ *
  * Threads: a device's command thread.
  */
 #include "tcmu/provisioning.h"
@@ -16,7 +19,7 @@
 
 #define SET_BYTES (1u << 20)
 
-/* Log parameters; also what a threshold is on. */
+/* Parameters of the log page; a threshold names the one that it watches. */
 #define AVAILABLE 1u
 #define USED 2u
 
@@ -37,7 +40,7 @@ static void put_threshold(uint8_t to[8], uint8_t arming, uint8_t resource, uint6
 {
     if (!bytes)
         return;
-    to[0] = 0x80 | arming; /* ENABLED; a number of sets, not a percentage */
+    to[0] = 0x80 | arming; /* ENABLED; the threshold is a number of sets, not a percentage */
     to[1] = resource;
     plx_put_be(to + 4, 4, bytes / SET_BYTES);
 }
@@ -49,7 +52,8 @@ size_t plx_provisioning_mode_page(const struct plx_lun *lun, uint8_t *to, bool v
     to[1] = 0x02;
     plx_put_be(to + 2, 2, PLX_PROVISIONING_MODE_BYTES - 4);
     if (values) {
-        to[4] = 0x01; /* SITUA: one initiator is told, the first to come */
+        to[4] = 0x01; /* SITUA: only one initiator is told, the first to come */
+        /* PROVISIONING-2 */
         put_threshold(to + 16, ARMED_DECREASING, AVAILABLE, atomic_load(&lun->home->warn_bytes));
         put_threshold(to + 24, ARMED_INCREASING, USED, atomic_load(&lun->warn_bytes));
     }
@@ -79,7 +83,7 @@ size_t plx_provisioning_log_page(struct plx_lun *lun, uint8_t *to, unsigned firs
     plx_loop_unlock(lun->loop);
     memset(to, 0, length);
     to[0] = 0x0c;
-    if (first <= AVAILABLE)
+    if (first <= AVAILABLE) /* PROVISIONING-1 */
         length += put_resource(to + length, AVAILABLE, atomic_load(&lun->home->available_bytes),
                                SCOPE_SHARED);
     if (first <= USED && info.mapped_blocks != PLX_MAPPED_UNKNOWN)

@@ -1,7 +1,8 @@
-/* runner.h - tcmu-runner's interface, as far as we use it.
+/* runner.h - tcmu-runner's interface, as far as this plugin uses it.
  *
- * Its headers are not packaged; they come from its source (CMakeLists.txt) and need others to be
- * included first. We touch no structure that differs between 1.5.4 and 1.6: accessors only.
+ * Distributions do not package tcmu-runner's headers. They come from its source (CMakeLists.txt),
+ * and need other headers to be included first. The plugin uses accessors only, because structures
+ * differ between versions 1.5.4 and 1.6.
  */
 #ifndef PLX_RUNNER_H
 #define PLX_RUNNER_H
@@ -26,7 +27,7 @@
 #undef min
 #undef max
 
-/* tcmu-runner places its commands behind CDBs of any length: they may be misaligned. */
+/* tcmu-runner places a command behind a CDB of any length, so the command may be misaligned. */
 static inline struct tcmulib_cmd *plx_lib_cmd(const struct tcmur_cmd *cmd)
 {
     struct tcmulib_cmd *lib_cmd;

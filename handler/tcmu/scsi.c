@@ -1,13 +1,30 @@
-/* scsi.c - commands that tcmu-runner lacks, checks it leaves out, and its bugs kept out of reach.
+/* scsi.c - commands that tcmu-runner lacks, checks that it leaves out, and ways around its bugs.
  *
- * SCSI-1  Every command comes here first; reads and writes leave again after a look at two bytes.
- * SCSI-2  What takes I/O here is done while the device's command thread waits (tcmu-runner offers
- *     no other way): commands behind it wait, those before it go on, neighbours do not notice.
- * SCSI-3  ORWRITE is atomic: compare-and-write against what was read, until nobody came between.
- * SCSI-4  The bits of a CDB that ask for what is not there (protection information, anchors) are
- *     refused, not ignored.
- * SCSI-5  Unmap granularity alignment is never 0 and unmaps are not split: tcmu-runner would divide
- *     by the first, and call us once per 4 KiB for the second. Block limits page: answers.c.
+ * What happens to a command:
+ *
+ *  command                                   here                               then
+ *  READ, WRITE, UNMAP, SYNCHRONIZE CACHE     two bytes are checked, or nothing  tcmu-runner, io.c
+ *  WRITE SAME, COMPARE AND WRITE, FORMAT,    parameters are checked             tcmu-runner, io.c
+ *  EXTENDED COPY
+ *  VERIFY, WRITE AND VERIFY (12), ORWRITE,   carried out (SCSI-2)               done
+ *  PRE-FETCH, GET LBA STATUS, WRITE SAME
+ *  without data
+ *  INQUIRY, MODE SENSE, LOG SENSE and other  answers.c, or nothing              done, or
+ *  questions about the LUN                                                      tcmu-runner
+ *  others                                    nothing                            tcmu-runner
+ *
+ * SCSI-1  Every command comes here first, and reads and writes leave again after a look at two
+ *     bytes, because they are most of the load.
+ * SCSI-2  A command that is carried out here blocks its device's command thread until its I/O is
+ *     done, because tcmu-runner offers no other way. Commands behind it wait. Commands before it
+ *     and other LUNs go on.
+ * SCSI-3  ORWRITE is atomic. It writes with COMPARE AND WRITE against the bytes that it read, again
+ *     and again until no other write came in between.
+ * SCSI-4  A CDB that asks for something that does not exist here (protection information, anchored
+ *     blocks) is refused, because ignoring the request would promise it.
+ * SCSI-5  The alignment of unmaps is never 0, and tcmu-runner does not split unmaps. It would
+ *     divide by the alignment, and it would call the handler once for each 4 KiB. The Block Limits
+ *     page that initiators see comes from answers.c.
  *
  * Threads: a device's command thread.
  */
@@ -22,17 +39,16 @@
 #include "tcmu/sense.h"
 
 #define TRANSFER_BYTES (1u << 20)
-#define STEP_BYTES (1u << 20) /* of VERIFY and the like */
+#define STEP_BYTES (1u << 20) /* VERIFY reads and compares so much at a time */
 #define STATUS_BYTES_MAX (1ull << 30)
 #define STATUS_RUNS_MAX 64
 
-/* A CDB's range, and what goes with it. */
+/* The range of a CDB. */
 struct range {
     uint64_t offset, length; /* bytes */
 };
 
-/* ---- Looking at the CDB ------------------------------------------------------------------------
- */
+/* ---- Looking at the CDB --------------------------------------------------------------------- */
 
 static int get_range(const struct plx_lun *lun, struct tcmulib_cmd *lib_cmd, struct range *ret)
 {
@@ -76,8 +92,7 @@ static void copy_data(const struct tcmulib_cmd *lib_cmd, uint64_t from, void *to
     }
 }
 
-/* ---- I/O that waits
- * ------------------------------------------------------------------------------ */
+/* ---- I/O that the command thread waits for (SCSI-2) ------------------------------------------ */
 
 static int run(struct plx_lun *lun, enum plx_request_op op, uint64_t offset, uint64_t length,
                struct iovec *iov, int iovcnt, uint64_t *ret_miscompare)
@@ -104,7 +119,7 @@ static int read_step(struct plx_lun *lun, uint64_t offset, void *buffer, size_t 
     return run(lun, PLX_READ, offset, bytes, &iov, 1, NULL);
 }
 
-/* Where two buffers differ; `bytes` when they do not. */
+/* The first offset where two buffers differ; `bytes` if they are equal. */
 static size_t first_difference(const char *a, const char *b, size_t bytes)
 {
     size_t i = 0;
@@ -116,8 +131,8 @@ static size_t first_difference(const char *a, const char *b, size_t bytes)
     return i;
 }
 
-/* Reads a range in steps and compares it with the data (period 0), with the data repeated every
- * `period` bytes, or with nothing (compare false: that it can be read is the answer). */
+/* Reads a range in steps. compare false: the range only has to be readable. Otherwise compares it
+ * with the command's data, or, if period is not 0, with the data repeated every `period` bytes. */
 static int verify_range(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd, const struct range *range,
                         bool compare, size_t period)
 {
@@ -146,8 +161,7 @@ static int verify_range(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd, const 
     return plx_sense_status(lib_cmd, result, miscompare);
 }
 
-/* ---- Commands
- * ------------------------------------------------------------------------------------- */
+/* ---- Commands ------------------------------------------------------------------------------- */
 
 static int verify(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
 {
@@ -188,8 +202,8 @@ static int write_verify_12(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
     return verify_range(lun, lib_cmd, &range, true, 0);
 }
 
-/* One stretch: the old bytes and the new ones lie behind each other, as COMPARE_WRITE wants them.
- */
+/* SCSI-3, for one part. The old bytes and the new ones follow each other in memory, as
+ * COMPARE_WRITE wants them. */
 static int or_step(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd, uint64_t at, uint64_t offset,
                    char *old, size_t bytes)
 {
@@ -241,7 +255,8 @@ static int prefetch(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
 {
     struct range range;
 
-    /* A hint. GOOD: not everything fitted into the cache. */
+    /* PRE-FETCH is a hint and may do nothing; GOOD says that not everything fitted into the cache.
+     */
     return get_range(lun, lib_cmd, &range);
 }
 
@@ -252,12 +267,12 @@ static int write_same(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
     struct range range;
     int status;
 
-    /* WRPROTECT; ANCHOR; in the short form PBDATA and LBDATA. */
+    /* SCSI-4: refuses WRPROTECT and ANCHOR, and in the short form PBDATA and LBDATA. */
     if ((cdb[1] & 0xf0) || (cdb[1] & (sixteen ? 0x06 : 0x07)))
         return TCMU_STS_INVALID_CDB;
     if (!no_data)
         return TCMU_STS_NOT_HANDLED;
-    /* NDOB: zeroes without data, which tcmu-runner takes for an error. */
+    /* NDOB: writes zeroes and brings no data, which tcmu-runner takes for an error. */
     status = get_range(lun, lib_cmd, &range);
     if (status != TCMU_STS_OK)
         return status;
@@ -269,9 +284,9 @@ static int write_same(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
                             0);
 }
 
-/* tcmu-runner knows one kind of list only, with LIST ID USAGE 11b (ESXi's), and takes others for a
- * mistake in the parameters. They are not: whoever sends them is to learn that this kind of copy
- * does not exist here, so that he copies by himself. */
+/* tcmu-runner knows only parameter lists with LIST ID USAGE 11b (ESXi's). It answers other lists as
+ * wrong parameters. INVALID CMD tells their senders instead that this kind of copy does not exist
+ * here, so that they copy by themselves. */
 static int check_extended_copy(struct tcmulib_cmd *lib_cmd)
 {
     uint8_t header[2] = {0};
@@ -280,8 +295,8 @@ static int check_extended_copy(struct tcmulib_cmd *lib_cmd)
     return (header[1] & 0x18) == 0x18 ? TCMU_STS_NOT_HANDLED : TCMU_STS_INVALID_CMD;
 }
 
-/* tcmu-runner writes zeroes, and makes TASK SET FULL of a first write that fails at once: the
- * initiator would come again for ever. */
+/* tcmu-runner formats by writing zeroes. If the first write fails at once, it answers TASK SET
+ * FULL, and the initiator would repeat the command for ever. So a read-only LUN is refused here. */
 static int check_format(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
 {
     return lun->read_only ? plx_sense_status(lib_cmd, PLX_ERR_READONLY, 0) : TCMU_STS_NOT_HANDLED;
@@ -296,8 +311,7 @@ static int check_compare_and_write(struct plx_lun *lun, struct tcmulib_cmd *lib_
     return TCMU_STS_NOT_HANDLED;
 }
 
-/* ---- GET LBA STATUS
- * --------------------------------------------------------------------------------- */
+/* ---- GET LBA STATUS ------------------------------------------------------------------------- */
 
 struct status_answer {
     uint8_t bytes[8 + 16 * STATUS_RUNS_MAX];
@@ -337,18 +351,18 @@ static int get_lba_status(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
     return TCMU_STS_OK;
 }
 
-/* ---- Dispatch
- * ------------------------------------------------------------------------------------------ */
+/* ---- Dispatch ------------------------------------------------------------------------------- */
 
+/* SCSI-4 */
 static int check_protection(const uint8_t *cdb)
 {
     return cdb[1] & 0xe0 ? TCMU_STS_INVALID_CDB : TCMU_STS_NOT_HANDLED;
 }
 
-/* Which initiator a command comes from the kernel does not tell, so the first to come is told, and
- * no other. After a rewind: of all unit attentions 28h/00h says that what was read before may not
- * be so any more; REPORTED LUNS DATA HAS CHANGED would have initiators look for other LUNs.
- * Returns the codes to report, 0: none. */
+/* Takes a unit attention that this command reports; returns its codes, 0: none. The kernel does not
+ * tell which initiator sends a command, so only the first initiator to come is told. After a rewind
+ * the attention is 28h/00h, because it says that data read before may have changed; REPORTED LUNS
+ * DATA HAS CHANGED would make initiators look for other LUNs. */
 static uint16_t take_attention(struct plx_lun *lun, uint8_t opcode)
 {
     static const struct {
@@ -359,7 +373,7 @@ static uint16_t take_attention(struct plx_lun *lun, uint8_t opcode)
         {PLX_ATTENTION_THRESHOLD, 0x3807}, /* THIN PROVISIONING SOFT THRESHOLD REACHED */
     };
     bool exempt =
-        opcode == 0x12 || opcode == 0xa0 || opcode == 0x03; /* SPC: these never report it */
+        opcode == 0x12 || opcode == 0xa0 || opcode == 0x03; /* SPC: never report attentions */
 
     if (exempt || !atomic_load(&lun->attentions))
         return 0;
@@ -369,6 +383,7 @@ static uint16_t take_attention(struct plx_lun *lun, uint8_t opcode)
     return 0;
 }
 
+/* SCSI-1 */
 int plx_scsi_handle(struct tcmu_device *device, struct tcmur_cmd *cmd)
 {
     struct plx_lun *lun = tcmur_dev_get_private(device);
@@ -434,7 +449,7 @@ void plx_scsi_set_limits(struct tcmu_device *device)
     tcmu_dev_set_max_xfer_len(device, TRANSFER_BYTES / sector_size);
     tcmu_dev_set_opt_xcopy_rw_len(device, TRANSFER_BYTES / sector_size);
     tcmu_dev_set_max_unmap_len(device, VPD_MAX_UNMAP_LBA_COUNT);
-    tcmu_dev_set_opt_unmap_gran(device, granularity, false);
+    tcmu_dev_set_opt_unmap_gran(device, granularity, false); /* SCSI-5 */
     tcmu_dev_set_unmap_gran_align(device, granularity);
     tcmu_dev_set_unmap_enabled(device, true);
     tcmu_dev_set_solid_state_media(device, true);

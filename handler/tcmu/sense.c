@@ -1,12 +1,14 @@
-/* sense.c - error.def has the sense key and codes; this puts them where tcmu-runner wants them.
+/* sense.c - puts the sense key and codes of error.def where tcmu-runner wants them.
  *
- * SENSE-1  Every error has its sense from error.def, and no other place decides one. Two exceptions
- *     are SCSI statuses rather than sense: memory shortage is TASK SET FULL (the initiator tries
- *     again), and a miscompare carries the offset. A unit attention is no error.
- * Threads: any; touches the command only.
+ * SENSE-1  Every error of the engine gets its sense from error.def and from nowhere else. Two
+ *     errors need more than that: NOMEM becomes the status TASK SET FULL, so that the initiator
+ *     tries again, and MISCOMPARE carries the offset. A unit attention is no error.
+ *
+ * Threads: any; the functions touch only the command.
  */
 #include "tcmu/sense.h"
 
+/* SENSE-1 */
 int plx_sense_status(struct tcmulib_cmd *lib_cmd, int result, uint64_t miscompare_offset)
 {
     struct plx_sense sense = plx_error_sense(result);

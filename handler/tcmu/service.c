@@ -1,27 +1,32 @@
 /* service.c - see service.h.
  *
- * SERVICE-1  The service holds luns_lock and attach_lock for one slice at a time and pauses between
- *     two: closing a disk, a label, an administrator's command wait for a slice at most.
- * SERVICE-2  A disk is looked up anew for each slice, by its identity: it may have been closed, and
- *     another one of its name opened.
- * SERVICE-3  Only protected disks with tiers lose snapshots here. With protection off they stay.
- * SERVICE-4  For space the oldest snapshots of the disk with the oldest ones go, until there is
- *     room again or nothing more can go. Operators are told once for each time that it comes to
- *     that. Which snapshots of a disk are its oldest, their numbers say: no clock is asked.
- * SERVICE-5  Each wake is followed by a look at space that ends with plx_store_room_made(): no
- *     write waits for ever.
- * SERVICE-6  A policy is applied only when a look at the clocks says that they are right, and with
- *     the time of that look (witness.c). In doubt nothing goes but for want of space.
- * SERVICE-7  While there is room enough a policy may take its time (RETENTION-6). When space is low
- *     all goes at once that policies let go, before any window is shortened: of each disk and tier
- *     up to the last key frame that is old enough itself. To force one would have what stays
- *     written anew with every look.
- * SERVICE-8  Disks that are open and have no LUN are let go when for LOOK_AT_SPACE_NS no LUN has
- *     come for one of them, or left one.
- * Lock order: that of home.c; the service's own lock is taken alone, or within the loop's mutex.
- * Threads: the service's own, but for start, stop and wake.
- * Crash story: what the service knows is
- *   a hint; the next one goes on from what the registry has.
+ * SERVICE-1  The service holds luns_lock and attach_lock for one slice at a time, and pauses
+ *     between two slices. So closing a disk, a label or an administrator's command waits for one
+ *     slice at most.
+ * SERVICE-2  The service looks a disk up again for each slice, by its UUID. The disk may have been
+ *     closed since, and another disk of the same name may have been opened.
+ * SERVICE-3  Only disks with protection and with tiers lose snapshots here. While protection is
+ *     off, all snapshots stay.
+ * SERVICE-4  If space is short, the disk with the oldest snapshot loses its oldest snapshots, step
+ *     by step, until there is room or nothing more can go. Operators are told once each time it
+ *     comes to that. The oldest snapshots of a disk are those with the lowest numbers, so no clock
+ *     is asked.
+ * SERVICE-5  No write waits for ever. Each wake leads to a look at space that ends with
+ *     plx_store_room_made(), and so does the end of the thread.
+ * SERVICE-6  A policy is applied only if a look at the clocks finds them right (witness.c), and
+ *     with the time of that look. While a clock is in doubt, snapshots go only for want of space.
+ * SERVICE-7  While there is room, policies are applied thriftily (RETENTION-6): some snapshots stay
+ *     longer than they must, because letting them go would cost too much. When space is low, all
+ *     that policies allow goes at once, before any window is shortened: for each disk and tier up
+ *     to the last key frame that is itself old enough. A key frame is never forced for that,
+ *     because the log that stays would then be rewritten with every look.
+ * SERVICE-8  A disk that is open without a LUN is closed when, for LOOK_AT_SPACE_NS, no LUN has
+ *     come for such a disk and none has left one.
+ *
+ * Lock order: that of home.c. The service's own lock is taken alone, or within the loop's mutex.
+ * Threads: the service's own, except start, stop and wake.
+ * Crash story: the service's memory is only a hint. After a restart the service goes on from the
+ *   progress that the registry has.
  */
 #include "tcmu/service.h"
 
@@ -44,7 +49,7 @@
 #define KEEP_PROGRESS_NS (600 * SECOND_NS)
 #define PAUSE_NS 5000000ull
 
-/* A disk that is open for writing, or was when the service last looked. */
+/* A disk that was open for writing when the service looked last. */
 struct disk {
     struct disk *next;
     struct plx_uuid id;
@@ -52,16 +57,16 @@ struct disk {
     char name[PLX_NAME_MAX + 1];
     struct plx_protection policy;
     bool seen;
-    bool failing; /* operators know */
-    uint64_t due_ns;
-    /* The policy's progress, and when it was last written down. */
+    bool failing;    /* letting go failed, and operators were told */
+    uint64_t due_ns; /* when its policy is applied next */
+    /* The policy's progress; whether it was read from the registry; when it was written there. */
     struct plx_retention retention;
     bool loaded;
     uint64_t kept_ns;
-    /* Space: nothing of it can go as of this look; up to when snapshots had to go in this look;
-     * operators know. */
+    /* Space. In this look: nothing more of this disk can go. Operators were told that snapshots go
+     * before their time. */
     bool stuck, full_told;
-    uint64_t shortened_ns;
+    uint64_t shortened_ns; /* the oldest snapshot left, if this look shortened history; 0: no */
 };
 
 struct plx_service {
@@ -69,12 +74,12 @@ struct plx_service {
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t cond;
-    bool stop, hurry;
+    bool stop, hurry; /* hurry: a write waits for room */
     /* The thread's own. */
     struct disk *disks;
-    struct disk *at; /* that is worked on */
+    struct disk *at; /* the disk that is worked on */
     uint64_t space_due_ns, limits_due_ns;
-    uint64_t unasked_changes; /* SERVICE-8, as of the last look at limits */
+    uint64_t unasked_changes; /* plx_home_unasked()'s counter at the last look (SERVICE-8) */
 };
 
 static bool is_stopping(struct plx_service *s)
@@ -115,7 +120,7 @@ static void see_disk(struct plx_service *s, const struct plx_vdi_info *info)
     if (!disk) {
         disk = calloc(1, sizeof *disk);
         if (!disk)
-            return; /* at the next look */
+            return; /* the next look tries again */
         disk->id = info->id;
         disk->next = s->disks;
         s->disks = disk;
@@ -169,7 +174,7 @@ static void look_at_disks(struct plx_service *s)
 
 /* ---- A slice ---- */
 
-/* SERVICE-2; with luns_lock held. */
+/* SERVICE-2: the LUN of s->at; NULL: it is gone. With luns_lock held. */
 static struct plx_lun *find_lun(struct plx_service *s)
 {
     struct plx_vdi_info info;
@@ -208,17 +213,18 @@ static int pause_between(void *context, const struct plx_thinned *so_far, struct
     return is_stopping(context) ? PLX_ERR_BUSY : 0;
 }
 
-/* A policy can wait, a write that needs room cannot. */
+/* Interrupts a policy for a write that waits for room. */
 static int pause_or_hurry(void *context, const struct plx_thinned *so_far, struct plx_fault *fault)
 {
     return is_hurried(context) ? PLX_ERR_BUSY : pause_between(context, so_far, fault);
 }
 
-/* What goes wrong is tried again at the next look; a disk that was closed is nothing wrong. */
+/* Tells operators of a failure, once. The next look tries again. NOT_FOUND (the disk was closed)
+ * and BUSY are no failures. */
 static void report(struct plx_service *s, int error, const struct plx_fault *fault)
 {
     bool failed = error && error != PLX_ERR_NOT_FOUND && error != PLX_ERR_BUSY &&
-                  error != PLX_ERR_CLOCK; /* the disk has said so (SERVICE-6) */
+                  error != PLX_ERR_CLOCK; /* the disk itself tells operators (SERVICE-6) */
 
     if (failed && !s->at->failing)
         tcmu_err("%s/%s: snapshots could not be let go: %s\n", s->home->name, s->at->name,
@@ -255,7 +261,7 @@ static int keep_progress(struct plx_registry *registry, const char *vdi, void *a
     return plx_retention_keep(registry, vdi, &((struct disk *)argument)->retention);
 }
 
-/* Of the disk at hand; false: it was closed. */
+/* Looks at the clocks for s->at; false: the disk was closed. */
 static bool look_at_clock(struct plx_service *s, struct plx_vdi_clock *ret_clock)
 {
     struct plx_lun *lun;
@@ -301,7 +307,7 @@ static void apply_policies(struct plx_service *s, uint64_t now_ns)
 
 /* ---- Space ---- */
 
-/* Whether so much is free; when nobody can tell, it is. */
+/* Whether so many blocks are free for data. If that cannot be found out: yes. */
 static bool has_room(struct plx_service *s, uint64_t blocks)
 {
     uint64_t room;
@@ -313,7 +319,7 @@ static bool has_room(struct plx_service *s, uint64_t blocks)
     return error || room >= blocks;
 }
 
-/* The oldest snapshot of the disk at hand; seq 0: none, or not to be learnt now. */
+/* The oldest snapshot of s->at; seq 0: there is none, or it cannot be read. */
 static struct plx_snapshot_info oldest_of(struct plx_service *s)
 {
     struct plx_snapshot_info oldest = {0};
@@ -333,7 +339,7 @@ static int may_shorten(struct plx_registry *registry, const char *vdi, void *arg
     return 0;
 }
 
-/* SERVICE-4. The disk with the oldest snapshot that may go; NULL: none. */
+/* SERVICE-4: the disk with the oldest snapshot that may go; NULL: none may. */
 static struct disk *oldest_disk(struct plx_service *s)
 {
     uint64_t oldest_ns = UINT64_MAX;
@@ -361,7 +367,7 @@ static int note_shortened(struct plx_registry *registry, const char *vdi, void *
     return plx_retention_tell_shortened(registry, vdi, *(const uint64_t *)argument);
 }
 
-/* Written for `parallax cdp status`, and once to the log. */
+/* Tells of shortened history: the registry, for `parallax cdp status`, and the log once. */
 static void tell_shortened(struct plx_service *s, struct disk *disk)
 {
     uint64_t oldest_ns = disk->shortened_ns;
@@ -380,7 +386,7 @@ static void tell_shortened(struct plx_service *s, struct disk *disk)
               s->home->name, disk->name);
 }
 
-/* Writes that wait for room go on, or fail. */
+/* Lets writes that wait for room try again (made), or fail. */
 static void tell_room(struct plx_service *s, bool made)
 {
     plx_loop_lock(s->home->loop);
@@ -388,7 +394,8 @@ static void tell_room(struct plx_service *s, bool made)
     plx_loop_unlock(s->home->loop);
 }
 
-/* One step of the disk at hand; false: nothing went, and it is left alone for this look. */
+/* SERVICE-4: shortens the history of s->at by one step. false: nothing went, and this look leaves
+ * the disk alone from here on. */
 static bool shorten(struct plx_service *s)
 {
     const struct plx_retention_work work = {
@@ -408,8 +415,7 @@ static bool shorten(struct plx_service *s)
     return true;
 }
 
-/* SERVICE-7, SERVICE-6. What the disk at hand keeps longer than it has to, for it would be dear to
- * let it go. */
+/* SERVICE-7, SERVICE-6: lets go what the policy of s->at allows and thrift has left. */
 static bool hasten(struct plx_service *s)
 {
     const struct plx_retention_work work = {
@@ -447,12 +453,12 @@ static void shorten_windows(struct plx_service *s, uint64_t enough)
         s->at = disk;
         made = (disk && shorten(s)) || made;
     } while (disk && !is_stopping(s) && !has_room(s, enough));
-    tell_room(s, made); /* those that came late try again, and then ask again */
+    tell_room(s, made); /* SERVICE-5; a write that still finds no room wakes the service again */
     for (disk = s->disks; disk; disk = disk->next)
         tell_shortened(s, disk);
 }
 
-/* hurry: a write has found no room, whatever the numbers say. */
+/* The look at space. hurry: a write has found no room, whatever the numbers say. */
 static void make_room(struct plx_service *s, bool hurry)
 {
     uint64_t low = plx_attach_low_blocks(s->home->attach);
@@ -485,7 +491,7 @@ static uint64_t next_look_ns(const struct plx_service *s)
     return due_ns;
 }
 
-/* Returns false when it is time to end. */
+/* Waits until a job is due or a write wants room; false: the thread has to end. */
 static bool wait_for_work(struct plx_service *s, uint64_t due_ns, bool *ret_hurry)
 {
     const struct timespec due = {.tv_sec = (time_t)(due_ns / SECOND_NS),

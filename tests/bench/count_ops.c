@@ -1,5 +1,6 @@
 /* count_ops.c - loads on the engine in the simulation, for tests/bench/counts to count what each
- * operation costs.
+ * operation costs. Loads named `many` have many snapshots and cost the same as those that have few
+ * (INV-9).
  *
  * Deterministic: simulated disk and clock, one thread, fixed seeds, no time. A load is prepared
  * (filled, snapshotted), warmed up, then measured in measure(): callgrind counts the instructions

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <glob.h>
+#include <libaio.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lun.h"
@@ -61,6 +63,29 @@ static int watchers(void)
     }
     globfree(&names);
     return count;
+}
+
+/* ---- Flushes, which may take long ---------------------------------------------------------- */
+
+static atomic_uint flush_us;
+
+/* The handler calls these two: the latter where the kernel has no asynchronous I/O. */
+__attribute__((visibility("default"))) int io_submit(io_context_t context, long count,
+                                                     struct iocb **list)
+{
+    long taken;
+
+    for (long i = 0; i < count; i++)
+        if (list[i]->aio_lio_opcode == IO_CMD_FDSYNC)
+            usleep(flush_us);
+    taken = syscall(SYS_io_submit, context, count, list);
+    return taken < 0 ? -errno : (int)taken;
+}
+
+__attribute__((visibility("default"))) int fdatasync(int fd)
+{
+    usleep(flush_us);
+    return (int)syscall(SYS_fdatasync, fd);
 }
 
 /* ---- Commands ------------------------------------------------------------------------------- */
@@ -465,6 +490,46 @@ static void test_dedup(void)
     }
 }
 
+/* ---- Many commands at once ------------------------------------------------------------------ */
+
+#define CROWD 300u
+
+struct crowd {
+    struct runner_command commands[CROWD];
+    _Atomic unsigned done, refused, failed;
+};
+
+static void count_done(struct runner_command *command)
+{
+    struct crowd *crowd = command->owner;
+
+    crowd->refused += command->status == TCMU_STS_NO_RESOURCE;
+    crowd->failed += command->status != TCMU_STS_NO_RESOURCE && command->status != TCMU_STS_OK;
+    crowd->done++;
+}
+
+/* A block of each from the first on, or (step 0) all of the same. */
+static void submit_crowd(struct tcmu_device *on, struct crowd *crowd, void *data, unsigned step)
+{
+    for (unsigned i = 0; i < CROWD; i++) {
+        struct runner_command *command = &crowd->commands[i];
+
+        command->iov[0] = (struct iovec){data, BLOCK};
+        command->iovcnt = 1;
+        command->done = count_done;
+        command->owner = crowd;
+        runner_read_write(command, true, (uint64_t)i * step * (BLOCK / SECTOR), BLOCK / SECTOR, 0);
+        runner_submit(on, command);
+    }
+}
+
+static void await_crowd(struct crowd *crowd)
+{
+    while (crowd->done < CROWD)
+        usleep(1000);
+    CU_ASSERT_EQUAL(crowd->failed, 0);
+}
+
 static json_int_t automatic(void)
 {
     return ask(0, "snapshots_automatic", "{\"command\": \"stats\", \"vdi\": \"v\"}");
@@ -499,6 +564,33 @@ static void test_protection(void)
         CU_ASSERT_EQUAL(write_on(device, i, data, SECTOR, 0), TCMU_STS_OK);
     CU_ASSERT_EQUAL(automatic(), count + 10);
     CU_ASSERT_EQUAL(stand_shell("./parallax -q cdp off s/v"), 0);
+}
+
+/* Those for which the device was too slow are told of, and counted where an operator looks. */
+static void test_left_out(void)
+{
+    static struct crowd crowd;
+    static char data[BLOCK] = "busy";
+    json_int_t skipped;
+    FILE *log;
+
+    CU_ASSERT_EQUAL(stand_shell("./parallax -q cdp on s/v --every 1ms --keep all:1h"), 0);
+    log = lun_listen();
+    flush_us = 20000;
+    submit_crowd(device, &crowd, data, 1);
+    await_crowd(&crowd);
+    flush_us = 0;
+    HEARD(log, "automatic snapshots were left out");
+    CU_ASSERT_EQUAL(stand_shell("./parallax -q cdp off s/v"), 0);
+    skipped = ask(0, "snapshots_skipped", "{\"command\": \"stats\", \"vdi\": \"v\"}");
+    CU_ASSERT(skipped > 0);
+    CU_ASSERT_EQUAL(stand_shell("./parallax cdp status s/v --json >%s/status && "
+                                "grep -q '\"snapshots_skipped\": %lld,*$' %s/status",
+                                stand_folder, (long long)skipped, stand_folder),
+                    0);
+    CU_ASSERT_EQUAL(
+        stand_shell("./parallax cdp status s/v | grep -q 'Left out: *%lld$'", (long long)skipped),
+        0);
 }
 
 /* A snapshot, with something in it, behind a key frame. */
@@ -615,6 +707,8 @@ static void test_full(void)
                         TCMU_STS_OK);
     CU_ASSERT_EQUAL(
         stand_shell("./parallax cdp status s/full | grep -q 'the store was nearly full'"), 0);
+    CU_ASSERT_EQUAL(
+        stand_shell("./parallax store info s --json | grep -q '\"recovery_bytes\": [1-9]'"), 0);
     runner_close(full);
     CU_ASSERT_EQUAL(stand_shell("./parallax -q vdi delete s/full --yes"), 0);
 }
@@ -666,8 +760,6 @@ static void test_resize(void)
 }
 
 /* ---- A volume that fails ---- */
-
-#define FULL_WRITES 300
 
 static struct tcmu_device *open_store(const char *name, unsigned size)
 {
@@ -959,45 +1051,20 @@ static void test_growing_store(void)
     runner_close(full);
 }
 
-struct crowd {
-    struct runner_command commands[FULL_WRITES];
-    _Atomic unsigned done, refused, failed;
-};
-
-static void count_done(struct runner_command *command)
-{
-    struct crowd *crowd = command->owner;
-
-    crowd->refused += command->status == TCMU_STS_NO_RESOURCE;
-    crowd->failed += command->status != TCMU_STS_NO_RESOURCE && command->status != TCMU_STS_OK;
-    crowd->done++;
-}
-
 /* More commands than a LUN has room for, all for one block, which takes one at a time. */
 static void test_task_set_full(void)
 {
     struct tcmu_device *busy = open_lun("parallax/n/v", SIZE, SECTOR, NULL);
     static struct crowd crowd;
-    static char data[4096];
+    static char data[BLOCK];
     int flushed;
 
     memset(data, 'n', sizeof data);
-    for (unsigned i = 0; i < FULL_WRITES; i++) {
-        struct runner_command *command = &crowd.commands[i];
-
-        command->iov[0] = (struct iovec){data, sizeof data};
-        command->iovcnt = 1;
-        command->done = count_done;
-        command->owner = &crowd;
-        runner_read_write(command, true, 0, sizeof data / SECTOR, 0);
-        runner_submit(busy, command);
-    }
+    submit_crowd(busy, &crowd, data, 0);
     flushed = scsi_on(busy, "35 0 0 0 0 0 0 0 0 0", NULL, 0);
     CU_ASSERT(flushed == TCMU_STS_NO_RESOURCE || flushed == TCMU_STS_OK);
-    while (crowd.done < FULL_WRITES)
-        usleep(1000);
+    await_crowd(&crowd);
     CU_ASSERT(crowd.refused > 0);
-    CU_ASSERT_EQUAL(crowd.failed, 0);
     CU_ASSERT_EQUAL(write_on(busy, 0, data, sizeof data, 0), TCMU_STS_OK); /* comes again */
     runner_close(busy);
 }
@@ -1091,6 +1158,7 @@ int main(void)
         {"control socket", test_control},
         {"snapshots", test_snapshot},
         {"continuous protection", test_protection},
+        {"snapshots that are left out", test_left_out},
         {"deleting snapshots", test_delete},
         {"retention", test_retention},
         {"a store full of history", test_full},

@@ -6,7 +6,8 @@
  * torn. Every fork is recovered (now and then with another death in the middle), read back, written
  * to, cut and recovered once more, and checked as a whole (tests/sim/death.c).
  *
- * PLX_OPERATION=name runs one, PLX_SEED=n with one seed; PLX_RUNS=n seeds each (default 20).
+ * PLX_OPERATION=name runs one, PLX_SEED=n with one seed; PLX_RUNS=n seeds each (default 20). With
+ * PLX_RUNS each day has other seeds, so that a few a day come to many.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "engine/format/format.h"
 #include "sim/parts.h"
 #include "suite.h"
+#include "today.h"
 
 #define BLOCK 8u /* sectors */
 
@@ -952,6 +954,7 @@ static void test_operations(void)
     const char *name = getenv("PLX_OPERATION"), *seed = getenv("PLX_SEED"),
                *count = getenv("PLX_RUNS");
     uint64_t states, runs = count ? strtoull(count, NULL, 0) : 20;
+    uint64_t first = count ? plx_today() * runs : 0;
 
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
         if (name && strcmp(name, operations[i].name))
@@ -960,7 +963,7 @@ static void test_operations(void)
         if (seed)
             states = enumerate(&operations[i], strtoull(seed, NULL, 0));
         for (uint64_t s = 0; s < runs && !seed; s++)
-            states += enumerate(&operations[i], 1000 * i + s);
+            states += enumerate(&operations[i], 1000 * i + (first + s) % 1000);
         printf("\n    %s: %llu", operations[i].name, (unsigned long long)states);
         total_states += states;
     }

@@ -457,8 +457,8 @@ static int forgotten(void)
     return error;
 }
 
-/* Another process opened the store and a disk, wrote, and was killed. */
-static int died(void)
+/* Another process opened the store and a disk, did something, and was killed. */
+static int died_doing(int (*run)(void))
 {
     int error = created(), status;
     pid_t child;
@@ -470,10 +470,31 @@ static int died(void)
     fflush(NULL);
     child = fork();
     if (child == 0)
-        _exit(fault_attach_open() || open_vdi() || write_all());
+        _exit(fault_attach_open() || open_vdi() || run());
     if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return say(PLX_ERR_SYSTEM, "the process that was to die failed before");
     return 0;
+}
+
+static int died(void)
+{
+    return died_doing(write_all);
+}
+
+/* The registry was not told any more. */
+static int delete_record(void)
+{
+    struct plx_vdi_info info;
+    int error;
+
+    plx_vdi_get_info(vdi, &info);
+    error = plx_vdi_close(vdi);
+    return error ? error : plx_vdi_delete(plx_attach_store(attach), info.slot, false, fault);
+}
+
+static int died_deleting(void)
+{
+    return died_doing(delete_record);
 }
 
 /* ---- What is there afterwards ---- */
@@ -718,6 +739,11 @@ static const struct fault_operation operations[] = {
      .run = fault_attach_open,
      .effect = is_written,
      .written = true},
+    {.name = "recover-deleted",
+     .prepare = died_deleting,
+     .run = fault_attach_open,
+     .effect = is_deleted,
+     .deletes = true},
     {.name = "create", .prepare = attached, .run = create, .effect = is_there, .deletes = true},
     {.name = "clone", .prepare = labelled, .run = clone, .effect = is_cloned, .written = true},
     {.name = "open-disk", .prepare = created, .run = open_vdi, .effect = is_there},

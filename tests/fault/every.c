@@ -2,7 +2,8 @@
 #include "fault/every.h"
 
 #include <stdlib.h>
-#include <time.h>
+
+#include "today.h"
 
 unsigned fault_every(unsigned *ret_first)
 {
@@ -11,6 +12,6 @@ unsigned fault_every(unsigned *ret_first)
 
     if (!every)
         every = 1;
-    *ret_first = every > 1 ? (unsigned)(time(NULL) / 86400) % every : 0;
+    *ret_first = (unsigned)(plx_today() % every);
     return every;
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "sim/seeds.h"
+#include "today.h"
 
 static const char usage[] =
     "usage: plxsim [PROFILE] [--seed N | --from N] [--count N | --seconds N] [--trace]\n"
@@ -22,6 +23,7 @@ static const char usage[] =
     "               --all     --model, --crash and --states in turn\n"
     "  --seed N     one run, bit for bit the same each time\n"
     "  --from N     many, from this seed on: --count N of them, or for --seconds N\n"
+    "  --today N    N of them that are other ones each day\n"
     "  --first N    this one before them\n"
     "  --trace      says what happens\n"
     "  --no-forks   the same run without trying other fates (to find where a trace begins to "
@@ -138,6 +140,8 @@ static bool parse(int argc, char **argv, struct plan *plan)
             plan->caught = true;
         else if (i + 1 < argc && (!strcmp(argv[i], "--seed") || !strcmp(argv[i], "--from")))
             plan->from = strtoull(argv[++i], NULL, 0);
+        else if (i + 1 < argc && !strcmp(argv[i], "--today"))
+            plan->from = plx_today() * (plan->count = strtoull(argv[++i], NULL, 0));
         else if (i + 1 < argc && !strcmp(argv[i], "--first"))
             plan->first = strtoull(argv[++i], NULL, 0);
         else if (i + 1 < argc && !strcmp(argv[i], "--count"))

@@ -726,6 +726,11 @@ void plx_simdisk_free(struct plx_simdisk *disk)
     free(disk);
 }
 
+void plx_simdisk_set_patience(struct plx_simdisk *disk, unsigned per_cent)
+{
+    disk->options.patience = per_cent;
+}
+
 void plx_simdisk_resize(struct plx_simdisk *disk, uint64_t bytes)
 {
     struct plx_simdisk_options options = disk->options;

@@ -83,6 +83,8 @@ struct plx_device *plx_simdisk_attach(struct plx_simdisk *disk, const char *name
 /* The device's host has died (LOST), or another host has preempted its reservation (FENCED): what
  * is under way is kept, lost or torn, and everything fails with this error from now on. */
 void plx_simdisk_stop(struct plx_device *device, int error);
+/* 100: nothing completes until that is less. */
+void plx_simdisk_set_patience(struct plx_simdisk *disk, unsigned per_cent);
 void plx_simdisk_resize(struct plx_simdisk *disk, uint64_t bytes);
 
 /* The image as a reader would see it now, and changes behind the engine's back. */

@@ -4,6 +4,7 @@
  *     the registry's row would be.
  * SIM_WORLD-2  While one host is in a synchronous call the other hosts' loops go on, and disks that
  *     are open get requests.
+ * All that happens follows from the seed, so a run can be repeated bit for bit (INV-10).
  */
 #include "sim/world.h"
 

@@ -133,6 +133,7 @@ blocks=$(($(json used_blocks) + $(json free_blocks)))
 [[ $blocks == $((512 << 8)) ]] || die "used and free blocks add up to $blocks"
 [[ $(($(json available_blocks) + $(json reserved_blocks))) == $(json free_blocks) ]] || die "what is free does not add up"
 [[ $(json reclaimable_bytes) == null ]] || die "something is reclaimable before anything was collected"
+[[ $(json recovery_bytes) == 0 ]] || die "something is left to disks that are open, and none is"
 run 0 store info demo
 says out "512 MiB"
 says out "gc --dry-run"

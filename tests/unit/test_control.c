@@ -564,6 +564,8 @@ static void test_lying_server(void)
     json_decref(request);
 }
 
+static sem_t refusing, refused;
+
 /* Reads nothing, and answers nevertheless. */
 static void *refuse_unread(void *listener)
 {
@@ -572,9 +574,10 @@ static void *refuse_unread(void *listener)
     int fd = accept(*(int *)listener, NULL, NULL);
 
     shutdown(fd, SHUT_RD);
-    usleep(50000);
+    sem_post(&refusing);
+    usleep(50000); /* the request fails first, mostly; both orders are right */
     put(fd, answer, sizeof answer - 1);
-    usleep(200000);
+    sem_wait(&refused);
     close(fd);
     return NULL;
 }
@@ -586,14 +589,17 @@ static void test_answer_before_request(void)
     json_t *result = NULL;
     pthread_t thread;
 
+    sem_init(&refusing, 0, 0);
+    sem_init(&refused, 0, 0);
     CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, refuse_unread, &listener), 0);
     OK(plx_control_connect(fake_path, 1000, &client, &fault));
-    usleep(20000);
+    sem_wait(&refusing);
     FAILS(SYSTEM, call(client, "echo", "", &result)); /* a code that this version does not know */
     CU_ASSERT_STRING_EQUAL(fault.text, "no");
     FAILS(LOST, call(client, "echo", "", &result)); /* CLIENT-1, at once */
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "is gone"));
     plx_control_disconnect(client);
+    sem_post(&refused);
     pthread_join(thread, NULL);
     fake_end(listener);
 }

@@ -26,10 +26,10 @@
 #include "ok.h"
 #include "sim/simrng.h"
 #include "suite.h"
+#include "today.h"
 
 #define MIB (1ull << 20)
 #define RUNS 40
-#define DAY_S 86400
 #define SECONDS_MAX 60 /* of one case, which takes half of one */
 #define COLUMNS_MAX 20
 
@@ -568,7 +568,7 @@ static void test_rows(void)
     uint64_t count = runs ? strtoull(runs, NULL, 10) : RUNS;
     unsigned failed = 0;
 
-    seed = first ? strtoull(first, NULL, 10) : (uint64_t)(time(NULL) / DAY_S) * RUNS;
+    seed = first ? strtoull(first, NULL, 10) : plx_today() * RUNS;
     printf("  %" PRIu64 " cases from seed %" PRIu64 " on\n", count, seed);
     for (uint64_t i = 0; i < count; i++, seed++) {
         if (run_case(false))

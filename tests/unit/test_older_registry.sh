@@ -1,6 +1,6 @@
 #!/bin/bash
 # The registry alone went back, though it lies in the store: a device that lost writes to that place. What it has forgotten,
-# a clone, or a collection that has come further, costs nobody anything.
+# extents, disks, a clone, or a collection that has come further, costs nobody anything.
 SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tests/unit/admin.sh
 . "$SOURCE/tests/unit/admin.sh"
@@ -34,7 +34,65 @@ rebuild() {
     [[ $? == [05] ]] || die "no new registry"
 }
 
+# doubted: somebody noted that the registry is older.
+doubted() {
+    run 0 store info demo --json
+    [[ $(json doubt) != null ]] || die "nobody noted what was seen"
+}
+
+step "it does not know which extents are used: nobody else's data goes there"
+run 0 store format demo --volume "$DIR/demo.plx" --size 64M --extent-size 1M
+run 0 vdi create demo/a --size 4M
+run 0 vdi create demo/b --size 4M
+cp demo.plx before.plx
+run 0 vdi import one demo/a --force
+registry_back before.plx
+run 1 vdi import two demo/b --force
+says err "'parallax store rebuild-registry' makes"
+doubted
+rebuild
+exported a one
+run 0 vdi import two demo/b --force
+exported a one
+exported b two
+
+step "it does not know a disk: its slot is given to no other, and nothing undoes it"
+rm -rf demo.plx state
+run 0 store format demo --volume "$DIR/demo.plx" --size 64M --extent-size 1M
+cp demo.plx before.plx
+run 0 vdi import one demo/web
+registry_back before.plx
+for _ in 1 2; do
+    run 1 vdi create demo/new --size 4M
+    says err "'parallax store rebuild-registry'"
+done
+doubted
+rebuild
+exported web one
+
+step "it knows a disk that is deleted, in whose slot is another by now: that one is neither read nor written nor deleted as the first"
+rm -rf demo.plx state
+run 0 store format demo --volume "$DIR/demo.plx" --size 64M --extent-size 1M
+run 0 vdi import one demo/a
+run 0 snap create demo/a@x
+cp demo.plx before.plx
+run 0 vdi delete demo/a --yes
+run 0 gc demo
+run 0 vdi import two demo/b
+run 0 snap create demo/b@y
+[[ $(registry "SELECT slot FROM vdis WHERE name = 'b'") == 0 ]] || die "it is in another slot"
+registry_back before.plx
+for words in "vdi bench demo/a --rw randwrite --force --runtime 1" "vdi export demo/a back --force" "vdi export demo/a@x back --force" \
+    "vdi clone demo/a@x demo/kid" "snap create demo/a" "vdi delete demo/a --yes"; do
+    # shellcheck disable=SC2086 # words
+    "$PARALLAX" $words >out 2>err && die "parallax $words takes one disk for another"
+done
+rebuild
+exported b two
+exported b@y two
+
 step "it does not know of a clone: the snapshot that this began with does not go"
+rm -rf demo.plx state
 run 0 store format demo --volume "$DIR/demo.plx" --size 64M --extent-size 1M
 run 0 vdi import one demo/a
 run 0 snap create demo/a@x

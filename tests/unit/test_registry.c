@@ -1,13 +1,12 @@
-/* test_registry.c - the registry: every call, concurrency, crashes, migration, damage. */
+/* test_registry.c - the registry: every call. Several at once are in test_registry_race.c,
+ * migration and damage in test_registry_opening.c.
+ */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -15,180 +14,13 @@
 
 #include "attach/attach.h"
 #include "registry/holds.h"
-#include "registry/instance.h"
-#include "registry/paths.h"
 #include "registry/policy.h"
 #include "registry/threshold.h"
-#include "registry/registry.h"
-#include "registry/schema.h"
 #include "registry/sql.h"
-#include "place.h"
 #include "suite.h"
+#include "unit/fresh_registry.h"
 
-/* Each test has a directory, a registry and a store of its own. */
-static char directory[64];
-static struct plx_paths paths;
-static struct plx_registry *reg;
-static struct plx_registry_store store;
-static struct plx_fault fault;
-static bool in_region; /* the registry is in a region of the file */
-static char registry_path[160];
-
-#define OK(call) CU_ASSERT_EQUAL_FATAL(say(call), 0)
-#define FAILS(code, call) CU_ASSERT_EQUAL(call, PLX_ERR_##code)
-
-static int say(int code)
-{
-    if (code)
-        fprintf(stderr, "\n  %s: %s | %s\n", plx_error_name(code), plx_registry_error(reg),
-                fault.text);
-    return code;
-}
-
-static int open_registry(const char *path, const char *who, struct plx_registry **ret_reg,
-                         struct plx_fault *ret_fault)
-{
-    return in_region ? place_registry_open(path, who, ret_reg, ret_fault)
-                     : plx_registry_open(path, who, ret_reg, ret_fault);
-}
-
-static void close_registry(struct plx_registry *opened)
-{
-    if (in_region)
-        place_registry_close(opened);
-    else
-        plx_registry_close(opened);
-}
-
-static void open_here(void)
-{
-    OK(plx_paths_init(&paths, directory, &fault));
-    snprintf(registry_path, sizeof registry_path, "%s/registry.db", directory);
-    OK(open_registry(registry_path, "test", &reg, &fault));
-}
-
-static struct plx_registry_store make_store(const char *name, unsigned volumes, uint64_t extents)
-{
-    struct plx_registry_store spec = {.extent_blocks = 1024}, made;
-    static struct plx_registry_volume list[PLX_VOLUMES_MAX];
-
-    snprintf(spec.name, sizeof spec.name, "%s", name);
-    plx_uuid_random(spec.uuid);
-    for (unsigned i = 0; i < volumes; i++) {
-        list[i].index = i;
-        list[i].first_extent = i * extents;
-        list[i].extents = extents;
-        plx_uuid_random(list[i].uuid);
-        snprintf(list[i].path, sizeof list[i].path, "/dev/%s%u", name, i);
-    }
-    OK(plx_registry_store_create(reg, &spec, list, volumes, &made));
-    CU_ASSERT_STRING_EQUAL(made.uuid, spec.uuid);
-    return made;
-}
-
-static void setup(void)
-{
-    strcpy(directory, "/tmp/plx-registry-XXXXXX");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(directory));
-    open_here();
-    store = make_store("demo", 2, 8);
-}
-
-static void teardown(void)
-{
-    char command[128];
-
-    close_registry(reg);
-    reg = NULL;
-    snprintf(command, sizeof command, "rm -rf '%s'", directory);
-    CU_ASSERT_EQUAL(system(command), 0);
-}
-
-/* Through locks of its own: who asks is not the one who is asked about. */
-static bool is_dead(const struct plx_registry_instance *row)
-{
-    struct plx_bytelock *locks;
-    bool dead;
-
-    OK(plx_bytelock_open(registry_path, &locks, &fault));
-    dead = plx_instance_is_dead(&paths, locks, row, &fault);
-    plx_bytelock_close(locks);
-    return dead;
-}
-
-static struct plx_instance new_instance(void)
-{
-    struct plx_instance instance;
-
-    OK(plx_instance_create(&paths, registry_path, "handler", &instance, &fault));
-    instance.row.store = store.id;
-    OK(plx_registry_instance_register(reg, &instance.row));
-    return instance;
-}
-
-static struct plx_registry_vdi vdi_spec(const char *name, uint64_t owner)
-{
-    struct plx_registry_vdi vdi = {
-        .store = store.id, .size_bytes = 1 << 20, .sector_size = 512, .owner = owner};
-
-    plx_uuid_random(vdi.id);
-    snprintf(vdi.name, sizeof vdi.name, "%s", name);
-    return vdi;
-}
-
-static struct plx_registry_vdi new_vdi(const char *name, uint64_t owner)
-{
-    struct plx_registry_vdi spec = vdi_spec(name, owner), made;
-
-    OK(plx_registry_vdi_create(reg, &spec, 64, &made));
-    return made;
-}
-
-/* A handle must not be open across fork(): children of a process with one would share its locks. */
-static pid_t fork_clean(void)
-{
-    pid_t child;
-
-    fflush(NULL);
-    close_registry(reg);
-    reg = NULL;
-    child = fork();
-    CU_ASSERT_FATAL(child >= 0);
-    return child;
-}
-
-/* Runs work(n) in count processes at once, each with a handle of its own; returns how many of
- * them returned 0. */
-static int race(int count, int (*work)(struct plx_registry *own, int n))
-{
-    int won = 0, status, go[2];
-    char byte;
-
-    CU_ASSERT_EQUAL_FATAL(pipe(go), 0);
-    for (int i = 0; i < count; i++) {
-        if (fork_clean() == 0) {
-            struct plx_registry *own;
-            int code = open_registry(registry_path, "racer", &own, NULL);
-
-            close(go[1]);
-            if (code || read(go[0], &byte, 1))
-                _exit(100);
-            code = work(own, i);
-            close_registry(own);
-            _exit(code ? 1 : 0);
-        }
-    }
-    close(go[0]);
-    usleep(100000);
-    close(go[1]); /* the start signal */
-    for (int i = 0; i < count; i++) {
-        CU_ASSERT_FATAL(wait(&status) > 0);
-        CU_ASSERT_FATAL(WIFEXITED(status) && WEXITSTATUS(status) != 100);
-        won += WEXITSTATUS(status) == 0;
-    }
-    open_here();
-    return won;
-}
+static struct plx_instance racers;
 
 /* ---- Names and paths --------------------------------------------------------------------- */
 
@@ -277,30 +109,6 @@ static void test_paths(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "host-id"));
 }
 
-static int make_paths(struct plx_registry *own, int n)
-{
-    char name[96], path[PLX_PATH_MAX + 160];
-    struct plx_paths mine;
-    FILE *file;
-
-    snprintf(name, sizeof name, "%s/fresh", directory);
-    if (plx_paths_init(&mine, name, NULL))
-        return 1;
-    snprintf(path, sizeof path, "%s/seen-%s", directory, mine.host);
-    file = fopen(path, "w");
-    fclose(file);
-    return 0;
-}
-
-static void test_host_id_race(void)
-{
-    char command[160];
-
-    CU_ASSERT_EQUAL(race(8, make_paths), 8);
-    snprintf(command, sizeof command, "test $(ls %s/seen-* | wc -l) = 1", directory);
-    CU_ASSERT_EQUAL(system(command), 0);
-}
-
 /* ---- Stores, volumes, instances ---------------------------------------------------------- */
 
 static void test_stores(void)
@@ -352,36 +160,6 @@ static void test_stores(void)
     instance = new_instance();
     FAILS(EXISTS, plx_registry_instance_register(reg, &instance.row));
     plx_instance_close(&instance);
-}
-
-static int make_instances(struct plx_registry *own, int n)
-{
-    struct plx_instance instance;
-    int code = 0;
-
-    for (int i = 0; i < 200 && !code; i++) {
-        code = plx_instance_create(&paths, registry_path, "racer", &instance, NULL);
-        if (!code)
-            plx_instance_close(&instance);
-    }
-    return code;
-}
-
-/* Many at a time get numbers, and bytes, of their own; what cannot be locked is no instance. */
-static void test_instance_bytes(void)
-{
-    struct plx_instance a = new_instance(), b = new_instance(), none;
-    char away[200];
-
-    CU_ASSERT_NOT_EQUAL(a.row.id, b.row.id);
-    CU_ASSERT(!is_dead(&a.row) && !is_dead(&b.row));
-    plx_instance_close(&a);
-    CU_ASSERT(is_dead(&a.row) && !is_dead(&b.row));
-    plx_instance_close(&b);
-    CU_ASSERT_EQUAL(race(6, make_instances), 6);
-    snprintf(away, sizeof away, "%s/none", directory);
-    FAILS(NOT_FOUND, plx_instance_create(&paths, away, "handler", &none, &fault));
-    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, away));
 }
 
 static void test_bad_input(void)
@@ -500,41 +278,6 @@ static void test_extents(void)
     OK(plx_registry_check(reg));
     plx_instance_close(&a);
     plx_instance_close(&b);
-}
-
-static struct plx_instance racers;
-
-static int claim_many(struct plx_registry *own, int n)
-{
-    struct plx_registry_extent extent;
-    bool fresh;
-    int code = 0;
-
-    for (int i = 0; i < 50 && !code; i++)
-        do /* on a slow disk eight of them may keep one waiting until it gives up */
-            code = plx_registry_extent_claim(own, store.id, racers.row.id, PLX_EXTENT_DATA, 0,
-                                             &extent, &fresh);
-        while (code == PLX_ERR_BUSY);
-    return code;
-}
-
-static void test_extent_race(void)
-{
-    struct plx_registry_extent *list;
-    size_t count;
-
-    store = make_store("wide", 2, 300);
-    racers = new_instance();
-    CU_ASSERT_EQUAL(race(8, claim_many), 8);
-    OK(plx_registry_extent_list(reg, store.id, racers.row.id, &list, &count));
-    CU_ASSERT_EQUAL(count, 400); /* each claim won an extent of its own */
-    free(list);
-    CU_ASSERT(race(8, claim_many) < 4); /* 198 are left; who gets how many is chance, */
-    OK(plx_registry_extent_list(reg, store.id, racers.row.id, &list, &count));
-    CU_ASSERT_EQUAL(count, 598); /* but none is lost or given twice */
-    free(list);
-    FAILS(NOSPACE, claim_many(reg, 0));
-    plx_instance_close(&racers);
 }
 
 /* ---- Virtual disks ----------------------------------------------------------------------- */
@@ -793,64 +536,6 @@ static void test_locks(void)
     plx_instance_close(&b);
 }
 
-static struct plx_registry_vdi contested;
-
-static int lock_once(struct plx_registry *own, int n)
-{
-    struct plx_registry_lock lock;
-
-    return plx_registry_vdi_lock(own, contested.id, racers.row.id, &lock);
-}
-
-static struct plx_registry_lock contested_lock;
-
-static int take_once(struct plx_registry *own, int n)
-{
-    struct plx_registry_lock lock;
-
-    return plx_registry_vdi_takeover(own, &contested_lock, racers.row.id, &lock);
-}
-
-/* Counts with the size under the lock: a lost update would show two holders at once. */
-static int count_up(struct plx_registry *own, int n)
-{
-    struct plx_registry_lock lock;
-    struct plx_registry_vdi vdi;
-
-    for (int done = 0; done < 10;) {
-        int code = plx_registry_vdi_lock(own, contested.id, racers.row.id, &lock);
-
-        if (code == PLX_ERR_BUSY)
-            continue;
-        if (code || plx_registry_vdi_get_by_id(own, contested.id, &vdi) ||
-            plx_registry_vdi_resize(own, &lock, vdi.size_bytes + 1) ||
-            plx_registry_vdi_unlock(own, &lock, NULL))
-            return 1;
-        done++;
-    }
-    return 0;
-}
-
-static void test_lock_race(void)
-{
-    struct plx_registry_vdi vdi;
-
-    racers = new_instance();
-    contested = new_vdi("web", 0);
-    CU_ASSERT_EQUAL(race(8, lock_once), 1);
-    strcpy(contested_lock.vdi, contested.id);
-    contested_lock.instance = racers.row.id;
-    contested_lock.epoch = 1;
-    CU_ASSERT_EQUAL(race(8, take_once), 1);
-    contested_lock.epoch = 2;
-    OK(plx_registry_vdi_unlock(reg, &contested_lock, NULL));
-    CU_ASSERT_EQUAL(race(4, count_up), 4);
-    OK(plx_registry_vdi_get_by_id(reg, contested.id, &vdi));
-    CU_ASSERT_EQUAL(vdi.size_bytes, (1 << 20) + 40);
-    CU_ASSERT_EQUAL(vdi.epoch, 42);
-    plx_instance_close(&racers);
-}
-
 static void test_labels(void)
 {
     struct plx_protection protection, kept;
@@ -974,26 +659,6 @@ static void test_limits_kept(void)
 
 /* ---- Holds and intents ---- */
 
-static struct plx_registry_label label_of(const char *name, uint64_t seq)
-{
-    struct plx_registry_label label = {.seq = seq, .time_ns = 1};
-
-    snprintf(label.name, sizeof label.name, "%s", name);
-    return label;
-}
-
-static void expect_kept(const struct plx_registry_lock *lock, const uint64_t *expected,
-                        size_t count)
-{
-    uint64_t *kept = NULL;
-    size_t got = 0;
-
-    OK(plx_registry_intent_begin(reg, lock, NULL, 0, &kept, &got));
-    CU_ASSERT_EQUAL_FATAL(got, count);
-    CU_ASSERT(!count || !memcmp(kept, expected, count * sizeof *kept));
-    free(kept);
-}
-
 static int add_range(unsigned volume, uint64_t first, uint64_t extents)
 {
     return plx_registry_range_add(reg, store.id,
@@ -1089,52 +754,6 @@ static void test_growth(void)
     plx_instance_close(&b);
 }
 
-static void test_holds(void)
-{
-    struct plx_instance writer = new_instance(), reader = new_instance();
-    struct plx_registry_vdi vdi = new_vdi("web", 0), other = new_vdi("other", 0);
-    struct plx_registry_label label = label_of("good", 20);
-    struct plx_registry_lock lock, intent;
-    struct plx_registry_hold *list;
-    uint64_t first, second, third;
-    size_t count;
-
-    OK(plx_registry_vdi_lock(reg, vdi.id, writer.row.id, &lock));
-    OK(plx_registry_label_set(reg, &lock, &label));
-    /* The hold comes first: the intent reads it. */
-    OK(plx_registry_hold(reg, vdi.id, 10, reader.row.id, &first));
-    OK(plx_registry_hold(reg, vdi.id, 10, reader.row.id, &second));
-    expect_kept(&lock, (uint64_t[]){10, 20}, 2);
-    expect_kept(&lock, (uint64_t[]){10, 20}, 2);
-    /* The intent does: the reader waits. On this disk, that is. */
-    FAILS(BUSY, plx_registry_hold(reg, vdi.id, 20, reader.row.id, &third));
-    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), "handler (pid"));
-    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), "letting snapshots of VDI 'web' go"));
-    OK(plx_registry_intent_get(reg, vdi.id, &intent));
-    CU_ASSERT(intent.instance == lock.instance && intent.epoch == lock.epoch);
-    FAILS(NOT_FOUND, plx_registry_intent_get(reg, other.id, &intent));
-    OK(plx_registry_hold(reg, other.id, 4, reader.row.id, &third));
-    OK(plx_registry_release(reg, third));
-    OK(plx_registry_intent_end(reg, &lock));
-    OK(plx_registry_intent_end(reg, &lock));
-    OK(plx_registry_hold(reg, vdi.id, 21, reader.row.id, &third));
-    OK(plx_registry_release(reg, first));
-    OK(plx_registry_release(reg, first));
-    OK(plx_registry_hold_list(reg, vdi.id, &list, &count));
-    CU_ASSERT_FATAL(count == 2);
-    CU_ASSERT(list[0].id == second && list[0].seq == 10 && list[1].id == third);
-    CU_ASSERT(list[0].instance == reader.row.id && list[0].since_ns > 0);
-    free(list);
-    FAILS(NOT_FOUND, plx_registry_hold(reg, "nosuch", 1, reader.row.id, &first));
-    FAILS(NOT_FOUND, plx_registry_hold(reg, vdi.id, 1, 4711, &first));
-    FAILS(INVALID, plx_registry_hold(reg, vdi.id, 0, reader.row.id, &first));
-    /* The instance goes, and what it held with it. */
-    OK(plx_registry_instance_unregister(reg, reader.row.id));
-    expect_kept(&lock, (uint64_t[]){20}, 1);
-    plx_instance_close(&reader);
-    plx_instance_close(&writer);
-}
-
 /* HOLDS-3: an intent is worth what the lock is. */
 static void test_intents(void)
 {
@@ -1225,65 +844,6 @@ static void test_heirs(void)
     plx_instance_close(&racers);
 }
 
-/* Whoever lets go notes in the size which snapshot it has let go, under its lock; a reader that
- * holds one finds it not let go at any time before the release. */
-static struct plx_registry_lock letting_go;
-
-static int let_go(struct plx_registry *own)
-{
-    uint64_t *kept, seq;
-    size_t count;
-
-    for (int done = 0; done < 100; done++) {
-        bool held;
-
-        if (plx_registry_intent_begin(own, &letting_go, NULL, 0, &kept, &count))
-            return 1;
-        held = count > 0;
-        seq = held ? 1 : 7;
-        free(kept);
-        if (plx_registry_vdi_resize(own, &letting_go, seq) || /* gone, unless it is held */
-            plx_registry_vdi_resize(own, &letting_go, 1) ||   /* there again */
-            plx_registry_intent_end(own, &letting_go))
-            return 1;
-    }
-    return 0;
-}
-
-static int read_held(struct plx_registry *own)
-{
-    struct plx_registry_vdi vdi;
-    uint64_t hold;
-
-    for (int done = 0; done < 30;) {
-        int code = plx_registry_hold(own, letting_go.vdi, 7, racers.row.id, &hold);
-
-        if (code == PLX_ERR_BUSY)
-            continue;
-        if (code || plx_registry_vdi_get_by_id(own, letting_go.vdi, &vdi) || vdi.size_bytes == 7 ||
-            plx_registry_vdi_get_by_id(own, letting_go.vdi, &vdi) || vdi.size_bytes == 7 ||
-            plx_registry_release(own, hold))
-            return 1;
-        done++;
-    }
-    return 0;
-}
-
-static int hold_or_let_go(struct plx_registry *own, int n)
-{
-    return n == 0 ? let_go(own) : read_held(own);
-}
-
-static void test_hold_race(void)
-{
-    struct plx_registry_vdi vdi = new_vdi("web", 0);
-
-    racers = new_instance();
-    OK(plx_registry_vdi_lock(reg, vdi.id, racers.row.id, &letting_go));
-    CU_ASSERT_EQUAL(race(4, hold_or_let_go), 4);
-    plx_instance_close(&racers);
-}
-
 static void test_policy_text(void)
 {
     static const struct {
@@ -1336,372 +896,6 @@ static void test_instants(void)
     CU_ASSERT_FALSE(plx_instant_parse("90s", now, &ns));
     CU_ASSERT_FALSE(plx_instant_parse("--90s", now, &ns));
     CU_ASSERT_FALSE(plx_instant_parse("-99y", now, &ns));
-}
-
-/* ---- Crashes ----------------------------------------------------------------------------- */
-
-/* A holder is killed: its lock and extent stay, it is proven dead, and is taken over. */
-static void test_killed_holder(void)
-{
-    struct plx_registry_vdi vdi = new_vdi("web", 0), *list;
-    struct plx_registry_instance *instances, row;
-    struct plx_registry_extent *extents;
-    struct plx_registry_lock lock, mine;
-    struct plx_instance me;
-    size_t count;
-    int ready[2];
-    char byte;
-    pid_t child;
-
-    CU_ASSERT_EQUAL_FATAL(pipe(ready), 0);
-    child = fork_clean();
-    if (child == 0) {
-        struct plx_registry *own;
-        struct plx_registry_extent extent;
-        bool fresh, ok;
-
-        close(ready[0]);
-        ok = !open_registry(registry_path, "victim", &own, NULL) &&
-             !plx_instance_create(&paths, registry_path, "handler", &me, NULL);
-        me.row.store = store.id;
-        ok = ok && !plx_registry_instance_register(own, &me.row) &&
-             !plx_registry_vdi_lock(own, vdi.id, me.row.id, &lock) &&
-             !plx_registry_extent_claim(own, store.id, me.row.id, PLX_EXTENT_DATA, 0, &extent,
-                                        &fresh);
-        if (ok && write(ready[1], "x", 1) == 1)
-            pause();
-        _exit(1);
-    }
-    close(ready[1]);
-    CU_ASSERT_EQUAL_FATAL(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    open_here();
-    OK(plx_registry_instance_list(reg, store.id, &instances, &count));
-    CU_ASSERT_EQUAL_FATAL(count, 1);
-    row = instances[0];
-    free(instances);
-    CU_ASSERT_EQUAL(row.pid, child);
-    CU_ASSERT(!is_dead(&row));
-    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "is running"));
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
-    CU_ASSERT(is_dead(&row));
-
-    me = new_instance();
-    FAILS(BUSY, plx_registry_vdi_lock(reg, vdi.id, me.row.id, &mine));
-    OK(plx_registry_locks_of(reg, row.id, &list, &count));
-    CU_ASSERT_EQUAL_FATAL(count, 1);
-    strcpy(lock.vdi, list[0].id);
-    lock.instance = list[0].owner;
-    lock.epoch = list[0].epoch;
-    free(list);
-    OK(plx_registry_vdi_takeover(reg, &lock, me.row.id, &mine));
-    FAILS(BUSY, plx_registry_instance_unregister(reg, row.id));
-    OK(plx_registry_extent_list(reg, store.id, row.id, &extents, &count));
-    CU_ASSERT_EQUAL_FATAL(count, 1);
-    OK(plx_registry_extent_take(reg, store.id, extents[0].no, row.id, me.row.id, extents));
-    free(extents);
-    OK(plx_registry_instance_unregister(reg, row.id));
-
-    /* Only a lock that is free, or another boot, is death. */
-    row = me.row;
-    CU_ASSERT(!is_dead(&row));
-    plx_uuid_random(row.host);
-    CU_ASSERT(!is_dead(&row)); /* this machine, whatever it is called */
-    strcpy(row.boot, "00000000-0000-4000-8000-000000000000");
-    CU_ASSERT(is_dead(&row) == (paths.boot[0] != 0)); /* rebooted */
-    plx_instance_close(&me);
-    row = me.row;
-    CU_ASSERT(is_dead(&row));
-}
-
-static void churn(struct plx_registry *own)
-{
-    for (;;) {
-        struct plx_registry_extent extent;
-        struct plx_registry_lock lock;
-        bool fresh;
-
-        if (!plx_registry_vdi_lock(own, contested.id, racers.row.id, &lock))
-            plx_registry_vdi_unlock(own, &lock, NULL);
-        if (!plx_registry_extent_claim(own, store.id, racers.row.id, PLX_EXTENT_DATA, 0, &extent,
-                                       &fresh)) {
-            extent.type = PLX_EXTENT_UNUSED;
-            plx_registry_extent_release(own, store.id, &extent);
-        }
-    }
-}
-
-/* Writers killed in the middle: the registry stays whole and usable. */
-static void test_killed_writers(void)
-{
-    racers = new_instance();
-    contested = new_vdi("web", 0);
-    for (int round = 0; round < 10; round++) {
-        pid_t children[3];
-        uint64_t epoch;
-        struct plx_registry_vdi vdi;
-
-        for (int i = 0; i < 3; i++) {
-            children[i] = fork_clean();
-            if (children[i] == 0) {
-                struct plx_registry *own;
-
-                if (!open_registry(registry_path, "churn", &own, NULL))
-                    churn(own);
-                _exit(1);
-            }
-        }
-        usleep(20000 + 7000 * (useconds_t)round);
-        for (int i = 0; i < 3; i++) {
-            kill(children[i], SIGKILL);
-            waitpid(children[i], NULL, 0);
-        }
-        open_here(); /* the first one since: recovers the log of the dead */
-        OK(plx_registry_check(reg));
-        OK(plx_registry_vdi_get_by_id(reg, contested.id, &vdi));
-        epoch = vdi.epoch;
-        if (vdi.owner) {
-            struct plx_registry_lock held = {.instance = vdi.owner, .epoch = epoch};
-
-            strcpy(held.vdi, vdi.id);
-            OK(plx_registry_vdi_unlock(reg, &held, NULL));
-        }
-    }
-    plx_instance_close(&racers);
-}
-
-/* ---- Opening: migration, damage, replacement --------------------------------------------- */
-
-static void sql(const char *path, const char *text)
-{
-    sqlite3 *db;
-
-    CU_ASSERT_EQUAL_FATAL(sqlite3_open(path, &db), SQLITE_OK);
-    CU_ASSERT_EQUAL(sqlite3_exec(db, text, NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
-}
-
-static char *slurp(const char *path, size_t *ret_size)
-{
-    FILE *file = fopen(path, "rb");
-    char *bytes = malloc(1 << 22);
-
-    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
-    *ret_size = fread(bytes, 1, 1 << 22, file);
-    fclose(file);
-    return bytes;
-}
-
-/* Opening fails with this code and text, and not a byte changes. */
-static void refuse_open(const char *path, int code, const char *text)
-{
-    struct plx_registry *none = NULL;
-    size_t before_size, after_size;
-    char *before = slurp(path, &before_size), *after;
-
-    CU_ASSERT_EQUAL(open_registry(path, "test", &none, &fault), code);
-    CU_ASSERT_PTR_NULL(none);
-    if (!strstr(fault.text, text))
-        fprintf(stderr, "\n  '%s' lacks '%s'\n", fault.text, text);
-    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, text));
-    after = slurp(path, &after_size);
-    CU_ASSERT(before_size == after_size && !memcmp(before, after, before_size));
-    free(before);
-    free(after);
-}
-
-static void test_migration(void)
-{
-    struct plx_registry *none;
-    char path[128], text[160];
-
-    CU_ASSERT(plx_schema_count >= 1 && plx_schema[0].number == 1);
-    FAILS(UNSUPPORTED, open_registry("http://localhost:4001", "test", &none, &fault));
-    close_registry(reg);
-    reg = NULL;
-    open_here(); /* as it is: nothing to do */
-    OK(plx_registry_store_get(reg, "demo", &store));
-    close_registry(reg);
-    reg = NULL;
-    sql(registry_path, "CREATE TRIGGER t BEFORE INSERT ON instances BEGIN SELECT (WITH RECURSIVE"
-                       " n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n);"
-                       " END");
-    refuse_open(registry_path, PLX_ERR_REGISTRY, "that Parallax has not made");
-    sql(registry_path, "DROP TRIGGER t; CREATE VIEW v AS SELECT * FROM vdis");
-    refuse_open(registry_path, PLX_ERR_REGISTRY, "that Parallax has not made");
-    sql(registry_path, "DROP VIEW v");
-    snprintf(text, sizeof text, "INSERT INTO migrations VALUES (%zu, 1)", plx_schema_count + 1);
-    sql(registry_path, text);
-    refuse_open(registry_path, PLX_ERR_UNSUPPORTED, "use a newer Parallax");
-    snprintf(path, sizeof path, "%s/foreign.db", directory);
-    sql(path, "CREATE TABLE bookmarks (id)");
-    refuse_open(path, PLX_ERR_REGISTRY, "not a Parallax registry");
-    snprintf(path, sizeof path, "%s/empty.db", directory);
-    fclose(fopen(path, "w")); /* a crash while it was made */
-    OK(open_registry(path, "test", &reg, &fault));
-    close_registry(reg);
-    snprintf(path, sizeof path, "%s/first.db", directory); /* of the first version */
-    sql(path, plx_schema[0].sql);
-    sql(path, "INSERT INTO migrations VALUES (1, 1)");
-    OK(open_registry(path, "test", &reg, &fault));
-    store = make_store("demo", 1, 8);
-    test_holds();
-}
-
-/* Volumes of before they had ranges. */
-static void test_migration_of_volumes(void)
-{
-    struct plx_registry_volume *volumes;
-    struct plx_registry_range *ranges;
-    char path[128];
-    size_t count;
-
-    close_registry(reg);
-    snprintf(path, sizeof path, "%s/second.db", directory);
-    sql(path, plx_schema[0].sql);
-    sql(path, plx_schema[1].sql);
-    sql(path, "INSERT INTO migrations VALUES (1, 1), (2, 2);"
-              "INSERT INTO store VALUES (1, '12345678-1234-4234-8234-123456789abc', 'old', 256, 1);"
-              "INSERT INTO volumes VALUES"
-              " (1, 0, '12345678-1234-4234-8234-123456789abd', '/a', 0, 8, 2),"
-              " (1, 1, '12345678-1234-4234-8234-123456789abe', '/b', 8, 4, 1)");
-    OK(open_registry(path, "test", &reg, &fault));
-    OK(plx_registry_volume_list(reg, 1, &volumes, &count));
-    CU_ASSERT_EQUAL_FATAL(count, 2);
-    CU_ASSERT(volumes[0].first_extent == 0 && volumes[0].extents == 8 && volumes[0].touched == 2);
-    CU_ASSERT_STRING_EQUAL(volumes[1].path, "/b");
-    free(volumes);
-    OK(plx_registry_range_add(reg, 1, &(struct plx_registry_range){0, 12, 3}));
-    OK(plx_registry_range_list(reg, 1, &ranges, &count));
-    CU_ASSERT(count == 3 && ranges[1].volume == 1 && ranges[2].volume == 0);
-    free(ranges);
-}
-
-static int open_fresh(struct plx_registry *own, int n)
-{
-    struct plx_registry *fresh;
-    char path[128];
-    int code;
-
-    snprintf(path, sizeof path, "%s/race.db", directory);
-    code = open_registry(path, "racer", &fresh, &fault);
-    if (!code) {
-        code = plx_registry_event_add(fresh, "hello", "world", "");
-        close_registry(fresh);
-    }
-    return code;
-}
-
-static void test_create_race(void)
-{
-    CU_ASSERT_EQUAL(race(12, open_fresh), 12);
-}
-
-static void test_damage(void)
-{
-    struct plx_registry_event *events;
-    struct plx_registry_vdi vdi;
-    char page[4096];
-    size_t count;
-    struct stat st;
-    int fd, code;
-
-    for (int i = 0; i < 200; i++)
-        OK(plx_registry_event_add(reg, "filler", "some subject or other", "some more detail"));
-    close_registry(reg);
-    reg = NULL;
-
-    /* Every page but the first is garbage: opens or not, but nothing is believed. */
-    fd = open(registry_path, O_RDWR);
-    CU_ASSERT_EQUAL_FATAL(fstat(fd, &st), 0);
-    memset(page, 0xa5, sizeof page);
-    for (off_t at = 4096; at < st.st_size; at += 4096)
-        CU_ASSERT_EQUAL(pwrite(fd, page, sizeof page, at), 4096);
-    code = open_registry(registry_path, "test", &reg, &fault);
-    if (!code) {
-        FAILS(REGISTRY, plx_registry_vdi_get(reg, store.id, "web", &vdi));
-        CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), "rebuild-registry"));
-        FAILS(REGISTRY, plx_registry_event_list(reg, 10, &events, &count));
-        FAILS(REGISTRY, plx_registry_event_add(reg, "x", "y", "z"));
-        FAILS(REGISTRY, plx_registry_check(reg));
-        close_registry(reg);
-        reg = NULL;
-    } else {
-        CU_ASSERT_EQUAL(code, PLX_ERR_REGISTRY);
-    }
-    CU_ASSERT_EQUAL(pwrite(fd, page, sizeof page, 0), 4096); /* and now the header */
-    close(fd);
-    refuse_open(registry_path, PLX_ERR_REGISTRY, "is damaged");
-    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "rebuild-registry"));
-    CU_ASSERT_EQUAL(truncate(registry_path, 1000), 0);
-    refuse_open(registry_path, PLX_ERR_REGISTRY, "is damaged");
-}
-
-/* No room for a change: it fails as a whole, and the next one works when there is room again. */
-static void test_no_room(void)
-{
-    struct plx_registry_event *events;
-    struct rlimit limit, tight;
-    struct stat st;
-    char wal[PLX_PATH_MAX + 8];
-    size_t before, after;
-    int code = 0, done = 0;
-
-    OK(plx_registry_event_list(reg, 100000, &events, &before));
-    free(events);
-    snprintf(wal, sizeof wal, "%s-wal", registry_path);
-    CU_ASSERT_EQUAL_FATAL(stat(wal, &st), 0);
-    getrlimit(RLIMIT_FSIZE, &limit);
-    tight = limit;
-    tight.rlim_cur = (rlim_t)st.st_size + 20000;
-    signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &tight);
-    while (!code && done < 100000) {
-        code = plx_registry_event_add(reg, "filler", "some subject", "some detail");
-        done += code == 0;
-    }
-    setrlimit(RLIMIT_FSIZE, &limit);
-    signal(SIGXFSZ, SIG_DFL);
-    CU_ASSERT_EQUAL(code, PLX_ERR_REGISTRY);
-    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), registry_path));
-    OK(plx_registry_event_list(reg, 100000, &events, &after));
-    free(events);
-    CU_ASSERT_EQUAL(after, before + (size_t)done);
-    OK(plx_registry_event_add(reg, "room again", "", ""));
-    OK(plx_registry_check(reg));
-}
-
-/* The file is deleted under a running handler, then rebuilt by another process: no split. */
-static void test_replaced(void)
-{
-    struct plx_registry *old = reg;
-    struct plx_registry_store found;
-
-    OK(plx_registry_event_add(old, "before", "", ""));
-    CU_ASSERT_EQUAL(unlink(registry_path), 0); /* -wal and -shm stay behind, as people do it */
-    FAILS(REGISTRY, plx_registry_store_get(old, "demo", &found));
-    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(old), "rebuild-registry"));
-    reg = NULL;
-    open_here();
-    FAILS(NOT_FOUND, plx_registry_store_get(reg, "demo", &found));
-    store = make_store("rebuilt", 1, 4);
-    OK(plx_registry_store_get(old, "rebuilt", &found)); /* the old handle follows */
-    OK(plx_registry_event_add(old, "after", "", ""));
-    OK(plx_registry_check(reg));
-    close_registry(old);
-    OK(plx_registry_check(reg));
-
-    /* The same with the deletion unnoticed by the old handle until the new file is there. */
-    old = reg;
-    CU_ASSERT_EQUAL(unlink(registry_path), 0);
-    open_here();
-    make_store("again", 1, 4);
-    OK(plx_registry_event_add(old, "after", "", ""));
-    OK(plx_registry_store_get(old, "again", &found));
-    close_registry(old);
-    OK(plx_registry_check(reg));
-    OK(plx_registry_store_get(reg, "again", &found));
 }
 
 /* ---- Rebuilding -------------------------------------------------------------------------- */
@@ -1824,33 +1018,20 @@ static void test_large(void)
     plx_instance_close(&me);
 }
 
-/* Those of a registry that is a file. */
-static const struct suite_test file_tests[] = {
-    {"migration", test_migration},
-    {"migration of volumes", test_migration_of_volumes},
-    {"damage", test_damage},
-    {"no room", test_no_room},
-    {"deleted and rebuilt while open", test_replaced},
-};
-
 int main(void)
 {
     static const struct suite_test tests[] = {
         {"names", test_names},
         {"paths", test_paths},
-        {"host id made by several at once", test_host_id_race},
         {"stores and volumes", test_stores},
-        {"files of instances", test_instance_bytes},
         {"bad input", test_bad_input},
         {"extents", test_extents},
         {"ranges of extents", test_ranges},
         {"who makes a store larger", test_growth},
-        {"extents claimed by several at once", test_extent_race},
         {"virtual disks", test_vdis},
         {"changes that are put off", test_put_off},
         {"changes that were put off and fail", test_put_off_fails},
         {"locks (INV-5)", test_locks},
-        {"one lock wanted by several at once", test_lock_race},
         {"labels, policies, events", test_labels},
         {"soft limits as text", test_threshold_text},
         {"when a soft limit is crossed", test_threshold_crossing},
@@ -1858,12 +1039,8 @@ int main(void)
         {"holds and intents", test_holds},
         {"an intent counts as long as the lock", test_intents},
         {"what clones began with", test_heirs},
-        {"instants held and let go at once", test_hold_race},
         {"protection as text", test_policy_text},
         {"instants as text", test_instants},
-        {"holder killed, taken over (INV-5)", test_killed_holder},
-        {"writers killed", test_killed_writers},
-        {"made by several at once", test_create_race},
         {"rebuilding (INV-6)", test_import},
         {"a large store", test_large},
     };
@@ -1871,7 +1048,6 @@ int main(void)
 
     int failed = SUITE_RUN_IN(&frame, "registry", tests);
 
-    failed |= SUITE_RUN_IN(&frame, "registry in a file", file_tests);
     in_region = true;
     return failed | SUITE_RUN_IN(&frame, "registry in a region", tests);
 }

@@ -163,6 +163,7 @@ static void test_busy(void)
     }
     CU_ASSERT_EQUAL(counters().blocks_vouched, 0);
     reads = counters().device_reads[PLX_KIND_DATA];
+    plx_simdisk_set_patience(disk, 100);
     plx_vdi_submit(vdi, &slow);
     for (unsigned i = 0; i < 8; i++) { /* the device is not waited for */
         env.ns += QUIET_NS / 16 + 1;
@@ -171,6 +172,7 @@ static void test_busy(void)
     CU_ASSERT_FALSE(ended);
     CU_ASSERT_EQUAL(counters().device_reads[PLX_KIND_DATA] - reads, 1);
     CU_ASSERT_EQUAL(counters().blocks_vouched, 0);
+    plx_simdisk_set_patience(disk, 95);
     pass_time(1);
     CU_ASSERT(ended && slow.result == 0);
     pass_time(4 * QUIET_NS);

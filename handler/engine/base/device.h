@@ -1,14 +1,21 @@
 /* device.h - the seam between the engine and a block device or file.
  *
- * Requests are asynchronous. submit() takes a request and never fails: the result comes through
- * io->done, which the device calls from poll() and from nowhere else. kick() hands what was
- * submitted to the kernel (or network) in one go. All calls of one device come from one thread at
- * a time, wait() and interrupt() apart. A read or write is within the device and a multiple of
- * block_size (offset and length); buffers may have any alignment, the device copies where its
- * transport needs more.
+ * A request (struct plx_io) is asynchronous:
  *
- * A completed write survives a power cut only after a flush submitted after its completion has
- * completed, unless volatile_cache is false.
+ *     io = (struct plx_io){.op = PLX_IO_WRITE, .offset = offset, .bytes = bytes,
+ *                          .iov = iov, .iovcnt = 1, .done = done};
+ *     device->ops->submit(device, &io);     never fails; the device owns io until done
+ *     device->ops->kick(device);            hands all that was submitted to the kernel or network
+ *     device->ops->poll(device, true);      calls done(&io), with io.result
+ *
+ * done is called from poll() and from nowhere else. A read or write lies within the device; its
+ * offset and length are multiples of block_size, in bytes. Buffers may have any alignment: the
+ * device copies where its transport needs more.
+ *
+ * A completed write is durable only after a flush that was submitted after the write's completion
+ * has completed. If volatile_cache is false, a completed write is durable at once.
+ *
+ * Threads: one thread at a time makes the calls of a device, except wait() and interrupt().
  */
 #ifndef PLX_DEVICE_H
 #define PLX_DEVICE_H
@@ -26,7 +33,7 @@ enum plx_io_op {
     PLX_IO_FLUSH,
 };
 
-/* What a transfer is for; only counted. */
+/* What a transfer is for. It is only counted. */
 enum plx_io_kind {
     PLX_KIND_DATA,
     PLX_KIND_LOG,
@@ -40,9 +47,9 @@ struct plx_io {
     enum plx_io_kind kind;
     uint64_t offset; /* bytes from the start of the device */
     size_t bytes;
-    const struct iovec *iov; /* sums up to bytes; stays valid until done */
+    const struct iovec *iov; /* its lengths sum up to bytes; valid until done */
     int iovcnt;
-    int result; /* 0 or PLX_ERR_*; valid in done */
+    int result; /* 0 or PLX_ERR_*, when done is called */
     void (*done)(struct plx_io *io);
     void *owner;          /* the submitter's */
     struct plx_io *next;  /* the device's while submitted */
@@ -55,58 +62,57 @@ struct plx_patience;
 
 struct plx_device_ops {
     void (*submit)(struct plx_device *device, struct plx_io *io);
-    /* Returns true when poll() has work that wait() does not know of: what was done without the
-     * kernel. */
+    /* True: something was done without the kernel, so poll() has work that wait() would not see. */
     bool (*kick)(struct plx_device *device);
-    /* Calls done for what has completed. With wait it blocks until something has, if anything is
-     * under way: a second or so at most, for another device may have what the caller waits for.
-     * Returns the number of completions. */
+    /* Calls done for what has completed, and returns how many completed. If `wait` is set and
+     * something is under way, blocks until something has completed, but only for about a second:
+     * the caller may really be waiting for another device. */
     int (*poll)(struct plx_device *device, bool wait);
-    /* Blocks until poll() has work, for about a second at most; may return without. From one
-     * thread that is not bound to that of the other calls, while they go on. */
+    /* Blocks until poll() has work, for about a second at most; may return without. One thread at a
+     * time, which need not be the thread of the other calls and may run beside them. */
     void (*wait)(struct plx_device *device);
-    /* Makes a wait() that goes on, or the next one, return: soon, unless a poll() comes between;
-     * it ends by itself then. From any thread, one at a time. */
+    /* Makes the present or the next wait() return soon. If a poll() comes in between, that wait()
+     * may go on to its own end instead. Any thread, one at a time. */
     void (*interrupt)(struct plx_device *device);
-    /* The size that it has now, which becomes device->bytes if that was smaller. Nothing is under
-     * way. NULL: the device cannot tell without being opened anew. */
+    /* Finds out the present size; a larger one goes to device->bytes. Nothing may be under way.
+     * NULL: the device must be opened again to learn it. */
     int (*measure)(struct plx_device *device, struct plx_fault *fault);
-    void (*close)(struct plx_device *device); /* nothing is under way */
+    void (*close)(struct plx_device *device); /* nothing may be under way */
 };
 
 struct plx_device {
     const struct plx_device_ops *ops;
-    char name[256];      /* path or URL, for messages; no secret is in it */
-    uint64_t bytes;      /* size */
+    char name[256]; /* path or URL, for messages; has no secret in it */
+    uint64_t bytes;
     uint32_t block_size; /* logical block: 512 or 4096 */
     bool volatile_cache; /* completed writes need a flush to be durable */
     bool read_only;
-    bool made;                 /* a file that was not there before this opening */
-    struct plx_bytelock *used; /* the drivers', of this opening; NULL: none */
+    bool made;                 /* this opening made the file */
+    struct plx_bytelock *used; /* the driver's lock of this opening; NULL: none */
 };
 
-/* device/libaio.c: a regular file or block device. device/iscsi.c: an iscsi:// URL, without a
- * password (device/credentials.h: INVALID with one). plx_device_open picks by the name. With
- * create_bytes > 0 a missing file is made of that size. */
+/* Opens a file, a block device (device/libaio.c) or an iscsi:// URL (device/iscsi.c); the name
+ * decides. INVALID: the URL has a password, which belongs elsewhere (device/credentials.h). */
 struct plx_device_open_options {
     bool read_only;
-    uint64_t create_bytes;
-    /* 0: 256. 1 is for small transfers that are waited for one by one: cheap to open and to close,
-     * without wait() and interrupt(); kick() may block until what was submitted is done. */
+    uint64_t create_bytes; /* above 0: makes a missing file of this size */
+    /* 0: 256. 1 is for small transfers that the caller waits for one by one: it is cheap to open
+     * and close, has no wait() and interrupt(), and kick() may block until all is done. */
     unsigned queue_depth;
-    /* Every opening of a volume shares it with the others of this machine, by a lock. Two kinds do
-     * not: an exclusive one waits until nobody else has it open, and keeps others out (BUSY); one
-     * beside another of this process takes no part. One that is exclusive and read_only, where
-     * nothing can be written, does not keep out who comes later. */
+    /* An opening shares a lock on its volume with the other openings on this machine. Two kinds
+     * differ. An exclusive opening waits until nobody else has the volume open, and keeps others
+     * out (BUSY). An opening `beside` another one of this process takes no lock. A volume that can
+     * only be read cannot be locked exclusively: an exclusive, read_only opening of it sees earlier
+     * openings, but does not keep out later ones. */
     bool exclusive, beside;
     const struct plx_patience *patience; /* NULL: waits up to five seconds */
 };
 int plx_device_open(const char *name, const struct plx_device_open_options *options,
                     struct plx_device **ret_device, struct plx_fault *fault);
-void plx_device_close(struct plx_device *device); /* NULL is fine */
-/* An exclusive opening is shared from now on: others that only waited for it go on. */
+void plx_device_close(struct plx_device *device); /* NULL is allowed */
+/* Makes an exclusive opening a shared one: openings that waited for it go on. */
 int plx_device_share(struct plx_device *device, struct plx_fault *fault);
-/* Whether others have the volume open, as far as their locks are seen here. */
+/* Whether others have the volume open, as far as this machine sees their locks. */
 bool plx_device_others(struct plx_device *device);
 
 #endif

@@ -47,7 +47,7 @@ const char *plx_error_name(int code)
 
 int plx_error_code(const char *name)
 {
-    for (size_t i = 1; i < sizeof rows / sizeof rows[0]; i++) /* an error: OK is none */
+    for (size_t i = 1; i < sizeof rows / sizeof rows[0]; i++) /* from 1 on: OK is no error */
         if (!strcmp(rows[i].name, name))
             return rows[i].code;
     return PLX_ERR_SYSTEM;

@@ -1,7 +1,11 @@
 /* error.h - error codes: 0 is success, every failure is a negative code from error.def.
  *
- * Callers test classes, not codes, where they can. Corruption and I/O errors also say where, in a
- * struct plx_fault. Nothing here allocates or locks; usable from any thread.
+ * Callers test classes, not codes, where they can. A struct plx_fault carries what a person needs:
+ *
+ *     if (device->read_only)
+ *         return plx_fault_set(fault, PLX_ERR_READONLY, "%s: read-only", device->name);
+ *
+ * Nothing here allocates or locks; any thread may call it.
  */
 #ifndef PLX_ERROR_H
 #define PLX_ERROR_H
@@ -31,14 +35,16 @@ struct plx_sense {
     uint8_t key, asc, ascq;
 };
 
-/* Where and what: filled by the function that noticed. The text is complete for a person. */
+/* A failure explained to a person. The function that notices the failure fills it in. Corruption
+ * and I/O errors say where. */
 struct plx_fault {
     int code;
-    char text[512]; /* some name two paths and two hosts, and the end says what to do */
+    /* Long, because some texts name two paths and two hosts, and say what to do at the end. */
+    char text[512];
 };
 
 enum plx_error_class plx_error_class(int code);
-/* Of what lies on the store: damaged, or the device cannot read it. */
+/* Whether something on the store is damaged, or the device cannot read it. */
 static inline bool plx_error_is_unreadable(int code)
 {
     return code == PLX_ERR_CORRUPT || code == PLX_ERR_IO_READ;
@@ -48,12 +54,12 @@ const char *plx_error_name(int code); /* "NOSPACE"; never NULL */
 int plx_error_code(const char *name); /* the code of that name; SYSTEM for others */
 const char *plx_error_text(int code); /* "no space left in the store"; never NULL */
 
-/* Records a fault and returns its code, so that `return plx_fault_set(...)` reads well.
- * fault may be NULL. */
+/* Fills in the fault, unless fault is NULL, and returns its code. */
 int plx_fault_set(struct plx_fault *fault, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* For a programmer's error only, never for bytes from a store, a config or an initiator. */
+/* For programming errors only. Bytes from a store, a configuration or an initiator must never fail
+ * it. */
 #define PLX_ASSERT(condition)                                                                      \
     do {                                                                                           \
         if (__builtin_expect(!(condition), 0))                                                     \

@@ -1,6 +1,6 @@
-/* hash.h - the hash of 64 bits: XXH3, whose code is in its header. It links batches into a chain,
- * tells a batch from a leftover of an older log, and finds equal blocks: it resists accidents, not
- * attackers. Its results are on the store: another hash needs another version of the format. */
+/* hash.h - the 64-bit hash: XXH3, whose code is in its header. It links batches into a chain, tells
+ * a batch from a leftover of an older log, and finds equal blocks. It resists accidents, not
+ * attackers. Its results are on the store, so another hash needs another version of the format. */
 #ifndef PLX_ENGINE_HASH_H
 #define PLX_ENGINE_HASH_H
 

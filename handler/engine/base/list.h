@@ -1,7 +1,7 @@
 /* list.h - arrays that grow by one element at a time.
  *
  * The owner keeps the array, the number of its elements and its capacity, all zero at first, and
- * frees the array. Capacities double, so that what adding an element costs does not depend on how
+ * frees the array. Capacities double, so that adding an element costs the same on average, however
  * many there are.
  *
  *     if (!PLX_LIST_ROOM(marks, count, capacity, 16))
@@ -16,12 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes room for one more element; the first time for `first` of them. The three others are
- * lvalues, the last two of type size_t. False: out of memory, and all is as it was. */
+/* Makes room for one more element; the first call makes room for `first`. array, count and capacity
+ * are lvalues, the last two of type size_t. False: out of memory, and nothing has changed. */
 #define PLX_LIST_ROOM(array, count, capacity, first)                                               \
     plx_list_room(&(array), (count), &(capacity), (first), sizeof *(array))
 
-/* array: the address of a pointer to elements of `size` bytes. */
+/* array: address of a pointer to elements of `size` bytes. */
 static inline bool plx_list_room(void *array, size_t count, size_t *capacity, size_t first,
                                  size_t size)
 {

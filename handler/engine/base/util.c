@@ -61,7 +61,7 @@ bool plx_uuid_equal(const struct plx_uuid *a, const struct plx_uuid *b)
     return memcmp(a->b, b->b, sizeof a->b) == 0;
 }
 
-/* A UUID of version 8, whose bits are its maker's. */
+/* The bits of a UUID of version 8 are its maker's choice. */
 struct plx_uuid plx_uuid_shown(const struct plx_uuid *store, const struct plx_uuid *identity,
                                const struct plx_uuid *vdi)
 {

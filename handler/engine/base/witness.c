@@ -1,53 +1,65 @@
 /* witness.c - whether the wall clock is to be believed; see witness.h.
  *
  * Snapshots are let go by their age, and an age is only as good as the wall clock. A clock that
- * jumps ahead must not take a whole history with it, and one that comes back must not find that it
- * has. So every disk has a witness: what the wall clock (W) and the boot clock (B, which nobody can
- * set, and which counts while the machine is suspended) said when they were last believed, in which
- * run of the machine that was, and the newest snapshot by then. It is kept with the disk, outlives
- * the process, and is what "before" means. Slewing changes both clocks alike. The state is one of
- * those below; each look at the clocks leads to the first that applies, whatever it was before:
+ * jumps ahead must not take a whole history with it. A clock that jumps back again must not find
+ * that it has.
  *
- *   STEPPED  the same run of the machine, and W is more than a minute from where B says it should
- *            be, ahead or behind. (W was set, or the machine was paused where B does not count.)
- *   BEHIND   another run, or another machine, and W is more than a minute earlier than it was.
- *   GAP      another run, and W is more than an hour later than it was: perhaps nothing ran for so
- *            long, perhaps W is wrong. Not so where the kernel says that W follows a time server.
- *   FUTURE   the newest snapshot lies more than a minute in the future.
- *   NONE     else: W is believed.
+ * So every disk has a witness: what the wall clock (W) and the boot clock (B) said when they were
+ * last believed, in which run of the machine that was, and the newest snapshot by then. Nobody can
+ * set the boot clock, and it goes on while the machine is suspended. The witness is kept with the
+ * disk and outlives the process. "Before" means: what the witness says. Slewing changes both alike.
  *
- * WITNESS-1  In doubt the witness stays as it is: neither time, nor another process, nor a machine
- *     that starts anew makes a doubt believed. It ends when a look finds that the clock is right
- *     again, or with the operator's word, which makes what the clocks say now the new witness.
- * WITNESS-2  Without doubt the witness follows, but by a thousandth of the time that has passed at
- *     most: a host that is set by a little again and again goes on, and one that runs away is
- *     noticed.
- * WITNESS-3  Nothing is let go by time in doubt, nor while the newest snapshot lies in the future
- *     at all.
- * WITNESS-4  A snapshot's time is later than that of the one before. In doubt it is later by one
- *     nanosecond; in the doubt GAP the wall clock is probably right, and only letting go waits.
- * WITNESS-5  So times written in doubt may be too early. The witness knows which snapshots those
- *     are, and until the end of the doubt is old enough itself they stay: all of them, for of such
- *     times there is no telling which is the first of its hour. When there is no room for another
- *     stretch, two become one, with what lies between them.
- * WITNESS-6  A stretch begins behind the newest snapshot that a believed look has seen taken, so
- *     one that began unseen is none too short, and ends with the newest that was ordered. A
- *     snapshot that was never logged, or that power took away, gives its number back, and the next
- *     to have it may be taken in doubt: a look that finds fewer snapshots goes back with them. The
- *     operator's word ends a stretch. None ends on a disk that has stopped: a snapshot that failed
- *     may have reached the store, and whoever opens the disk again finds it there. Where his word
- *     was that snapshots in the future keep their times, what is taken after them is one, until the
- *     clock has come so far: their times, a nanosecond apart (WITNESS-4), say nothing either.
- * WITNESS-7  The first look at a disk has nothing to go by: the clock is believed unless FUTURE.
+ * Each look at the clocks leads to one of these states: the first whose condition holds, whatever
+ * the state was before.
  *
- * What is not noticed: a machine that starts with a clock between what was seen last and an hour
- * later, and one whose kernel follows a time server that lies.
- * The operator's word on FUTURE: the wall clock is right, and those snapshots are not. They keep
- * their times, so they stay until the clock has come so far; so do later ones (WITNESS-4). Another
- * jump is another doubt.
- * Threads: none of its own.
- * Crash story: who keeps a witness keeps it when its state changes, and
- * every ten minutes; what was lost of it makes the next GAP or stretch longer.
+ *   STEPPED  The same run of the machine, and W is more than a minute ahead of or behind where B
+ *            says it should be. (W was set, or the machine was paused where B does not count.)
+ *   BEHIND   Another run or another machine, and W is more than a minute earlier than before.
+ *   GAP      Another run or another machine, and W is more than an hour later than before. Perhaps
+ *            nothing ran for so long, perhaps W is wrong. Does not apply where the kernel says that
+ *            W follows a time server.
+ *   FUTURE   The newest snapshot lies more than a minute in the future.
+ *   NONE     Otherwise: W is believed. All other states are doubts.
+ *
+ * WITNESS-1  In doubt the witness stays as it is. Neither time nor another process nor a restart of
+ *     the machine turns a doubt into belief. A doubt ends when a look finds the clock right again,
+ *     or by the operator's word, which makes what the clocks say now the new witness.
+ * WITNESS-2  Without doubt the witness follows the wall clock, but in one run by at most a
+ *     thousandth of the time that has passed. So a host whose clock is corrected a little again and
+ *     again stays believed, and a clock that runs away is noticed.
+ * WITNESS-3  Nothing is let go by time in doubt, or while the newest snapshot lies in the future at
+ *     all.
+ * WITNESS-4  A snapshot's time is later than the time of the snapshot before, so that times and
+ *     numbers have one order. In doubt it is later by one nanosecond only. In the doubt GAP it is
+ *     the wall clock, which is probably right; only letting go waits.
+ * WITNESS-5  Times written in doubt may therefore be too early. The witness remembers the stretches
+ *     of snapshots that have such times. They all stay until the end of the doubt is old enough to
+ *     let them go, because nobody can tell which of them is the first of its hour. If there is no
+ *     room for another stretch, the two oldest become one, with all that lies between them.
+ * WITNESS-6  A stretch covers every snapshot whose time may be wrong.
+ *       Begin   Behind the newest snapshot that a believed look has seen taken. So the stretch also
+ *               covers a doubt that began before anybody looked.
+ *       End     With the newest snapshot that was ordered, at a look without doubt or by the
+ *               operator's word.
+ *       Never   On a disk that has stopped: a snapshot that failed may have reached the store, and
+ *               whoever opens the disk again finds it there.
+ *     A snapshot that was never logged, or that a power cut took, gives its number back. The next
+ *     snapshot with that number may be taken in doubt, so a look that finds fewer snapshots than
+ *     before moves the begin back.
+ *     If the operator said that snapshots in the future keep their times, those taken after them
+ *     form a stretch until the clock has caught up: their times are a nanosecond apart (WITNESS-4)
+ *     and say nothing either.
+ * WITNESS-7  The first look at a disk has nothing to compare with. It believes the clock unless the
+ *     state is FUTURE.
+ *
+ * Not noticed: a machine that starts with a clock between what was seen last and an hour later, and
+ * a machine whose kernel follows a time server that lies.
+ * The operator's word on FUTURE means that the wall clock is right and those snapshots are not.
+ * They keep their times, so they stay until the clock has come so far, and so do later ones
+ * (WITNESS-4). Another jump is another doubt.
+ * Threads: any; the caller lets one thread at a time use a witness.
+ * Crash story: the keeper of a witness writes it down when its state changes and every ten minutes.
+ *   What a crash loses of it makes the next GAP or stretch longer.
  */
 #include "engine/base/witness.h"
 
@@ -75,13 +87,13 @@ struct plx_clocks plx_clocks_read(struct plx_env *env)
 
 /* ---- The state ---- */
 
-/* Later than `than` by more than `by`. */
+/* Whether ns is later than `than` by more than `by`. */
 static bool is_later(uint64_t ns, uint64_t than, uint64_t by)
 {
     return ns > than && ns - than > by;
 }
 
-/* What the wall clock should say, in the same run of the machine. */
+/* What the wall clock should say now, in the same run of the machine. */
 static uint64_t expected_ns(const struct plx_witness *witness, const struct plx_clocks *now)
 {
     return witness->wall_ns + (now->boot_ns - witness->boot_ns);
@@ -185,8 +197,9 @@ bool plx_witness_keeps(const struct plx_witness *witness, uint64_t seq, uint64_t
 
 /* ---- Looking ---- */
 
-/* WITNESS-6: history does, of the clock, so what is taken now gets times that are too late. Once it
- * is so, until it is not at all. */
+/* WITNESS-6: whether history runs ahead of the clock, so that a snapshot taken now gets a time that
+ * is too late. This begins when the newest snapshot lies more than a minute in the future, and ends
+ * when it does not lie in the future at all. */
 static bool runs_ahead(struct plx_witness *witness, const struct plx_clocks *now,
                        const struct plx_history_ends *ends)
 {
@@ -211,7 +224,7 @@ static void follow(struct plx_witness *witness, const struct plx_clocks *now)
     witness->wall_ns = wall_ns;
 }
 
-/* WITNESS-6: numbers behind it are given out again. */
+/* WITNESS-6: numbers above taken_seq are given out again. */
 static void go_back_to(struct plx_witness *witness, uint64_t taken_seq)
 {
     struct plx_undated *last = last_undated(witness);
@@ -264,8 +277,7 @@ bool plx_witness_lets_go(const struct plx_witness *witness, const struct plx_clo
 uint64_t plx_witness_stamp(const struct plx_witness *witness, uint64_t wall_ns, uint64_t newest_ns)
 {
     bool believed = !witness->doubt || witness->doubt == PLX_DOUBT_GAP;
-    uint64_t next_ns =
-        plx_min_u64(newest_ns + 1, PLX_TIME_MAX); /* at the end of all times: equal */
+    uint64_t next_ns = plx_min_u64(newest_ns + 1, PLX_TIME_MAX); /* at the end of time: equal */
 
     return believed ? plx_max_u64(wall_ns, next_ns) : next_ns;
 }
@@ -288,7 +300,7 @@ int64_t plx_witness_off_ns(const struct plx_witness *witness, const struct plx_c
     }
 }
 
-/* "3d 4h"; what is shorter than the two largest units does not matter. */
+/* "3d 4h": the two largest units are enough. */
 static void print_span(int64_t ns, char *text, size_t size)
 {
     uint64_t seconds = ((ns < 0 ? -(uint64_t)ns : (uint64_t)ns) + SECOND_NS / 2) / SECOND_NS;

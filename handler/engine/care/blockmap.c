@@ -1,6 +1,7 @@
 /* blockmap.c - see blockmap.h.
  *
- * Loop: any. Crash story: memory only.
+ * Loop: any.
+ * Crash story: this file changes memory only.
  */
 #include "engine/care/blockmap.h"
 

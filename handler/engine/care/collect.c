@@ -1,33 +1,53 @@
-/* collect.c - mark and sweep: which blocks nobody uses any more (Parallax 3.4).
+/* collect.c - garbage collection by mark and sweep: finds blocks that nobody uses (Parallax 3.4).
  *
- * What letting snapshots go and overwriting free at once is not its affair; it finds the blocks of
- * deleted disks and what crashes left. Nothing stops meanwhile, so this is what it relies on:
+ * Most blocks need no garbage collection. The disk frees a block that is overwritten, and
+ * reclaim.c frees what only the snapshots had that go. This file finds the rest: blocks of deleted
+ * disks and leaks of crashes. Disks stay at work meanwhile, here and in other instances. One
+ * collection, step by step:
  *
- * COLLECT-1  Garbage stays garbage: a block that no record leads to, and nobody is about to name in
- *     one, can only be swept. Nobody else frees it (ALLOC-6).
- * COLLECT-2  What is allocated and not named on the store yet lies in extents that its instance
- *     owns. In this instance's it is known: what was handed out since the collection began is noted
- *     (born), what was under way when it began is asked for (spare_pending). Others' are not looked
- *     at.
- * COLLECT-3  A disk is read at one time, later than the beginning. What it leads to ever after it
- *     led to then, or it was handed out since: so reading each disk once is enough. References come
- *     to a disk from another only when a clone is made. So slots are looked through again until
- *     there is no disk that was not read; a clone that comes later than that finds its parent read.
- * COLLECT-4  While a disk is read no node or log segment that its record leads to is used again. If
- *     it is open here, those that are freed are held back; else the record is the same afterwards.
- * COLLECT-5  What is dead and will be freed by its owner is no garbage: it would be freed twice.
- *     Whatever the record did not lead to when a disk was read, but is still to be freed, is asked
- *     for when all are read.
- * COLLECT-6  A record that was read may be in the device's cache only. It is flushed before
- *     anything is swept: no older one comes back that leads to more.
- * COLLECT-7  Common blocks (share.c) are an exception to COLLECT-1 and COLLECT-3: another disk may
- *     come to name one that it did not when it was read. So nothing becomes common while a
- *     collection is under way. What this does not cover: a read of another instance that hangs in
- *     its device for longer than a whole collection, of a block that has died meanwhile in an
- *     extent of nobody, may see what is written there next.
+ *  no  step    function             what it does
+ *   1  begin   plx_collect_begin    notes from now on which blocks are allocated; spares blocks
+ *                                   that open disks have in flight
+ *   2  mark    plx_collect_mark     reads the metadata of every disk once (reach.c)
+ *   3  settle  end of that          flushes; spares once more what is in flight or yet to be freed
+ *   4  list    plx_collect_garbage  per extent: allocated, not marked, not allocated since step 1
+ *   5  end     plx_collect_end      forgets the notes
  *
- * Synchronous; runs the loop while it reads.
- * Crash story: it changes nothing; the sweep (extent.c) changes bitmaps only.
+ * The caller sweeps: it enters what step 4 lists in the registry and clears the bits extent by
+ * extent (attach_collect.c, extent.c). A crash before step 4 leaves nothing; after it, the registry
+ * knows what is left to sweep. Garbage is looked for only in extents of this instance and of
+ * nobody. These rules make that safe beside disks at work:
+ *
+ * COLLECT-1  Garbage stays garbage until it is swept. No record leads to such a block, nobody is
+ *     about to name it in a record, and no disk frees it (ALLOC-6).
+ * COLLECT-2  A block that is allocated and not yet named on the store is never taken for garbage.
+ *     Such a block lies in an extent that its instance owns. In extents of other instances this
+ *     file looks for nothing. In its own extents it spares two kinds: blocks allocated since step 1
+ *     (`born`) and blocks in flight at step 1 (spare_pending).
+ * COLLECT-3  Reading each disk once, at any time after step 1, is enough. Each block that a disk
+ *     uses later is one that it used when it was read, or one that was allocated since step 1. A
+ *     block comes to a disk from another disk only by cloning. So the slots are looked through
+ *     until no unread disk is left; a clone made after that has only blocks of a disk that was
+ *     read.
+ * COLLECT-4  While a disk is read, no node or log segment that its record leads to is reused. If
+ *     the disk is open in this instance, freed metadata is held back meanwhile (ALLOC-7). Otherwise
+ *     its record must be unchanged afterwards, or the disk is read again.
+ * COLLECT-5  A dead block that its disk is still going to free is not garbage, because it would be
+ *     freed twice. Step 3 therefore asks all disks open here for the blocks that they are yet to
+ *     free.
+ * COLLECT-6  Every record that was read is durable before anything is swept. Otherwise a power cut
+ *     could bring an older record back, which leads to blocks that were swept. So step 3 flushes
+ *     the store.
+ * COLLECT-7  No block becomes common while a collection is under way. A common block (share.c)
+ *     would break COLLECT-3: a disk that was already read may come to name it without being a
+ *     clone.
+ *
+ * Known gap: another instance's read may hang in its device longer than a whole collection. If the
+ * block of that read has died meanwhile in an extent of nobody, the read may return what is written
+ * there next.
+ *
+ * Loop: the store's. The calls are synchronous and run it while they read.
+ * Crash story: this file changes nothing on the store; the sweep changes only bitmaps.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -35,21 +55,21 @@
 #include "engine/care/reach.h"
 #include "engine/disk/vdi.h"
 
-#define TRIES 8u
-#define TRIES_OF_DAMAGE 3u
+#define TRIES 8u           /* readings of one disk, until one was not disturbed */
+#define TRIES_OF_DAMAGE 3u /* of these, readings that may find damage before it counts */
 
 struct plx_collect {
     struct plx_store *store;
     struct plx_collect_options options;
     struct plx_turns turns;
     struct plx_reach reach;
-    bool *look, *moving;   /* of each extent */
-    struct plx_uuid *read; /* of each slot: the disk that was read */
+    bool *look, *moving;   /* for each extent, what enum plx_collect_extent says */
+    struct plx_uuid *read; /* for each slot, the disk that was read */
     uint32_t slots;
-    bool marked;
+    bool marked; /* plx_collect_mark() has succeeded */
 };
 
-/* ---- What is under way in this instance (COLLECT-2, COLLECT-5) ---- */
+/* ---- What this instance has in flight, or is yet to free (COLLECT-2, COLLECT-5) ---- */
 
 static int spare_list(struct plx_collect *c, const uint64_t *addrs, size_t count)
 {
@@ -247,7 +267,7 @@ static const struct plx_vdi *open_here(const struct plx_store *store, uint32_t s
     return vdi;
 }
 
-/* Nobody has it open, or somebody who lives. What a dead instance left is recovered first. */
+/* Refuses a disk that a dead instance left open: it has to be recovered first. */
 static int check_owner(const struct plx_collect *c, const struct plx_vdi_record *record,
                        struct plx_fault *fault)
 {
@@ -262,7 +282,7 @@ static int check_owner(const struct plx_collect *c, const struct plx_vdi_record 
                                  record->name);
 }
 
-/* As durable as it gets: the one that an open disk goes by, or what is on the store. */
+/* The record in force: the one in memory if the disk is open here, else the one on the store. */
 static int current_record(struct plx_collect *c, uint32_t slot, struct plx_vdi_record *ret_record,
                           struct plx_fault *fault)
 {
@@ -280,7 +300,7 @@ static int current_record(struct plx_collect *c, uint32_t slot, struct plx_vdi_r
     return check_owner(c, ret_record, fault);
 }
 
-/* COLLECT-4 */
+/* Reads one disk. *ret_whole: nothing that its record leads to was reused meanwhile (COLLECT-4). */
 static int try_disk(struct plx_collect *c, const struct plx_vdi_record *record, bool *ret_whole)
 {
     const struct plx_vdi *vdi = open_here(c->store, record->slot);
@@ -290,11 +310,12 @@ static int try_disk(struct plx_collect *c, const struct plx_vdi_record *record, 
     plx_alloc_hold_back(c->store);
     error = plx_reach_vdi(&c->reach, record);
     undisturbed = plx_alloc_let_go(c->store);
-    vdi = open_here(c->store, record->slot); /* elsewhere in between it has another epoch */
+    /* If the disk was open elsewhere in between, its epoch has changed. */
+    vdi = open_here(c->store, record->slot);
     *ret_whole = here ? undisturbed && vdi && vdi->record.epoch == record->epoch
                       : !plx_vdi_record_moved(c->store, record);
     kept = plx_reach_believe(&c->reach, !error && *ret_whole);
-    /* What was read while it went away may look like damage. */
+    /* A node that was reused while it was read may look damaged: then the disk is read again. */
     return error == PLX_ERR_CORRUPT && !*ret_whole ? kept : error ? error : kept;
 }
 
@@ -310,7 +331,7 @@ static int mark_disk(struct plx_collect *c, uint32_t slot, struct plx_vdi_record
             return error == PLX_ERR_NOT_FOUND ? 0 : error;
         error = try_disk(c, record, &whole);
         if (error == PLX_ERR_CORRUPT && i + 1 < TRIES_OF_DAMAGE) {
-            whole = false; /* it may be what a writer was just writing */
+            whole = false; /* a writer may have been writing there just then: read again */
             error = 0;
         }
     }
@@ -322,7 +343,7 @@ static int mark_disk(struct plx_collect *c, uint32_t slot, struct plx_vdi_record
                          record->name);
 }
 
-/* COLLECT-3: all disks that were not read yet. */
+/* COLLECT-3: reads all disks that were not read yet. */
 static int mark_new_disks(struct plx_collect *c, bool *ret_found, struct plx_fault *fault)
 {
     struct plx_slot_scan scan = {0};
@@ -355,7 +376,8 @@ int plx_collect_mark(struct plx_collect *c, struct plx_fault *fault)
     int error = 0;
 
     c->reach.fault = fault;
-    /* Twice at least: the only disk may have been cloned to a slot before it, and deleted. */
+    /* At least two passes: during the first one the only disk may have been cloned into a slot that
+     * the pass had left behind, and then deleted. */
     for (unsigned pass = 0; (found || pass < 2) && !error; pass++)
         error = mark_new_disks(c, &found, fault);
     if (!error && c->options.extent_count != c->store->info.extents)
@@ -386,7 +408,7 @@ int plx_collect_garbage(struct plx_collect *c, uint64_t extent, uint64_t *ret_bi
     if (error)
         return error;
     for (uint64_t i = 0; i < words; i++) {
-        ret_bits[i] &= used ? ~used[i] : ~0ull;
+        ret_bits[i] &= used ? ~used[i] : ~0ull; /* COLLECT-1 */
         *ret_count += (unsigned)__builtin_popcountll(ret_bits[i]);
     }
     return 0;

@@ -1,22 +1,39 @@
-/* dedup.c - finds equal blocks of the disks that are open here, and has them share one (share.c).
+/* dedup.c - deduplication: finds equal blocks among the disks that are open here, and lets each
+ * group share one common block (share.c).
  *
- * DEDUP-1  What is found is a guess: a disk goes on, and checksums and hashes of different blocks
- *     may be equal. PLX_SHARE compares what is there, byte by byte, under the lock of a write
- *     (share.c, SHARE-4); so nothing here can change contents, whatever disk a slot has by then.
- * DEDUP-2  Blocks that a snapshot or a clone sees stay as they are: they would only become more. Of
- *     k equal ones that nobody else sees k - 1 come free, or k where there is a common one already;
- *     so what this takes is given back by the next key frame.
- * DEDUP-3  Memory is bounded: the space of checksums is gone through by slices, from lo to hi; hi
- *     comes down when memory is full. Of a common block one name is kept, however many there are;
- *     what does not fit although its checksum is the only one of the slice waits for the next time.
- * DEDUP-4  24 bits of checksum are too few for a large store: what has company is read and known by
- *     a hash of 64 bits from there on, before anything is written for it.
- * DEDUP-5  Addresses of common blocks hold throughout (SHARE-5).
- * DEDUP-6  Nobody waits for long: millions of candidates are sorted in pieces, with turns in
- *     between, and in place. What is left without turns is to go through them once, some 10 ms for
- *     a million.
- * Loop: the store's. Synchronous; others come in at pauses, so disks are looked up anew after each.
- * Crash story: that of each share by itself; nothing is kept that would be resumed.
+ * The space of checksums is worked on in slices. One slice, step by step:
+ *
+ *  no  step    function            what is left
+ *   1  gather  gather              blocks of all disks whose checksum is in the slice: candidates
+ *   2  group   keep_groups         candidates whose checksum is not the only one of its kind
+ *   3  hash    run_stage (HASH)    the same, known by a hash of 64 bits of their contents
+ *   4  group   keep_groups         candidates whose hash is not the only one of its kind
+ *   5  make    run_stage (MAKE)    each group has a common block: a copy of its first block
+ *   6  join    run_stage (JOIN)    the others of the group map that common block
+ *
+ * DEDUP-1  Nothing here can change a disk's contents. A group is only a guess: disks go on, and
+ *     different blocks may have equal checksums or hashes. PLX_SHARE compares byte by byte under
+ *     the range lock of a write (SHARE-4), so the guess may be wrong, even about which disk has a
+ *     slot.
+ * DEDUP-2  A block that a snapshot or a clone sees takes no part. It would stay where it is and
+ *     could only get a copy. Of k equal blocks that take part, k - 1 come free, or k if there is a
+ *     common block already. So the next key frame gives back the space that sharing takes.
+ * DEDUP-3  Memory is bounded. When the candidates of a slice fill it, the slice becomes shorter: hi
+ *     comes down. Of each common block only one name is kept as a candidate. If a slice of a single
+ *     checksum still does not fit, the candidates that are left out wait for the next
+ *     deduplication.
+ * DEDUP-4  Before anything is written for a candidate, a 64-bit hash of its contents takes the
+ *     place of its checksum. With only 24 bits, a large store has many different blocks of the same
+ *     checksum.
+ * DEDUP-5  The address of a common block stays valid throughout, because no collection runs
+ *     meanwhile (SHARE-5).
+ * DEDUP-6  Disks at work never wait long. Millions of candidates are sorted in place, in pieces,
+ *     with turns of the loop in between. Without turns remains one pass over the candidates, some
+ *     10 ms for a million.
+ *
+ * Loop: the store's. The call is synchronous. Other calls come in at its pauses, so it looks disks
+ *   up again after each pause.
+ * Crash story: that of each PLX_SHARE by itself. There is no state that would be resumed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,15 +44,15 @@
 #define MEMORY_DEFAULT (256ull << 20)
 #define CANDIDATES_MIN 1024u
 #define CHECKSUMS (1u << 24)
-#define LOOKUPS 4096u /* between two pauses */
-#define SORTED 1024u  /* at once */
-#define DEPTH 32u     /* requests under way */
+#define LOOKUPS 4096u /* mappings looked at between two pauses */
+#define SORTED 1024u  /* candidates sorted between two pauses */
+#define DEPTH 32u     /* requests in flight */
 
-#define GONE UINT64_MAX /* the key of what does not take part any more */
+#define GONE UINT64_MAX /* the key of a candidate that no longer takes part */
 
 struct candidate {
-    uint64_t key;    /* checksum; later the hash: DEDUP-4 */
-    uint64_t common; /* address; 0: it is not */
+    uint64_t key;    /* its checksum; from step 3 on its hash (DEDUP-4) */
+    uint64_t common; /* the address of the common block that it maps; 0: none */
     uint64_t vblock : 36, slot : 28;
 };
 
@@ -49,9 +66,9 @@ struct batch {
     struct plx_request requests[DEPTH];
     struct plx_share shares[DEPTH];
     struct iovec iovs[DEPTH];
-    size_t of[DEPTH]; /* candidates */
+    size_t of[DEPTH]; /* the candidate of each request */
     unsigned count, pending;
-    uint8_t *buffers; /* PLX_SHARE_BUFFER each */
+    uint8_t *buffers; /* PLX_SHARE_BUFFER bytes for each request */
 };
 
 struct dedup {
@@ -61,11 +78,11 @@ struct dedup {
     struct plx_fault *fault;
     struct candidate *candidates;
     size_t count, capacity;
-    bool full;       /* no room can be made any more */
-    uint32_t lo, hi; /* DEDUP-3 */
-    uint32_t slot;   /* of the disk that is being looked at */
+    bool full;       /* the slice cannot become shorter (DEDUP-3) */
+    uint32_t lo, hi; /* the slice: checksums from lo to before hi */
+    uint32_t slot;   /* of the disk being gathered */
     uint64_t begun_ns, bytes_read;
-    uint64_t steps, steps_total; /* of the slice at hand: blocks, once for each stage */
+    uint64_t steps, steps_total; /* progress in this slice: each candidate counts once a stage */
     struct batch batch;
 };
 
@@ -89,7 +106,7 @@ static int take_turns(struct dedup *d)
 
 /* ---- Disks ---- */
 
-/* The first one from this slot on that is open for writing and well. */
+/* The first healthy disk from this slot on that is open for writing. */
 static struct plx_vdi *next_disk(const struct plx_store *store, uint64_t slot)
 {
     struct plx_vdi *next = NULL;
@@ -131,8 +148,8 @@ static int by_key(const void *a, const void *b)
     return x->vblock < y->vblock ? -1 : x->vblock > y->vblock;
 }
 
-/* Of some, two at least: up to where those go that come before the others. Around one that nobody
- * can foresee, so that no contents make it slow. */
+/* Quicksort's partition of at least two candidates; returns where the upper part begins. The pivot
+ * is random, so that no contents of disks can make sorting slow. */
 static size_t partition(struct dedup *d, size_t from, size_t to)
 {
     struct candidate *c = d->candidates, pivot;
@@ -140,7 +157,7 @@ static size_t partition(struct dedup *d, size_t from, size_t to)
     uint64_t random;
 
     d->store->env->random(d->store->env, &random, sizeof random);
-    swap(&c[from], &c[from + random % (to - from)]); /* so that the last one never is it */
+    swap(&c[from], &c[from + random % (to - from)]); /* in front: then neither part is empty */
     pivot = c[from];
     for (;;) {
         while (by_key(&c[low], &pivot) < 0)
@@ -153,7 +170,8 @@ static size_t partition(struct dedup *d, size_t from, size_t to)
     }
 }
 
-/* DEDUP-6: the smaller part by itself, then the larger one here. */
+/* DEDUP-6. Recursion takes the smaller part and the loop the larger one, so the stack stays small.
+ */
 static int sort_some(struct dedup *d, size_t from, size_t to)
 {
     int error = 0;
@@ -171,7 +189,7 @@ static int sort_some(struct dedup *d, size_t from, size_t to)
     return take_turns(d);
 }
 
-/* Sorts, and leaves one name of each common block. */
+/* Sorts the candidates and keeps one name of each common block (DEDUP-3). */
 static int sort(struct dedup *d)
 {
     struct candidate last = {0};
@@ -190,7 +208,7 @@ static int sort(struct dedup *d)
     return error;
 }
 
-/* Behind the last one with the key of this. */
+/* The end of the group that begins at `first`: the candidates with the same key. */
 static size_t group_end(const struct dedup *d, size_t first)
 {
     size_t end = first + 1;
@@ -200,7 +218,7 @@ static size_t group_end(const struct dedup *d, size_t first)
     return end;
 }
 
-/* Leaves groups in which there is something to do. */
+/* Keeps the groups of two or more candidates of which at least one is not common yet. */
 static int keep_groups(struct dedup *d)
 {
     size_t kept = 0;
@@ -219,7 +237,8 @@ static int keep_groups(struct dedup *d)
     return 0;
 }
 
-/* DEDUP-3. Half of it at least; if it cannot be, never again in this slice. */
+/* DEDUP-3: lowers hi until at least half of the room is free. If that is impossible, `full` says
+ * not to try again in this slice. */
 static int make_room(struct dedup *d)
 {
     size_t kept = 0;
@@ -243,7 +262,7 @@ static void on_mapping(void *context, uint64_t vblock, const struct plx_mapping 
         .key = mapping->checksum, .common = common, .vblock = vblock, .slot = d->slot};
     bool takes_part = mapping->checksum && (common || mapping->writable); /* DEDUP-2 */
 
-    if (d->lo == 0) { /* each block is looked at once for each slice */
+    if (d->lo == 0) { /* every slice looks at every block; only the first one counts them */
         d->result->mapped++;
         d->result->common += common != 0;
         d->result->seen += !common && !mapping->writable;
@@ -253,7 +272,7 @@ static void on_mapping(void *context, uint64_t vblock, const struct plx_mapping 
         d->candidates[d->count++] = c;
 }
 
-/* No more at once than there is room for. */
+/* How many mappings to look at: no more than there is room for. */
 static unsigned lookups(const struct dedup *d)
 {
     return d->full ? LOOKUPS : (unsigned)plx_min_u64(LOOKUPS, d->capacity - d->count);
@@ -271,7 +290,7 @@ static int gather_disk(struct dedup *d, uint32_t slot)
         if (!vdi || vdi->record.slot != slot)
             return 0;
         error = plx_vdi_each_mapping(vdi, lookups(d), &vblock, on_mapping, d, d->fault);
-        if (plx_error_is_unreadable(error)) { /* the check's affair */
+        if (plx_error_is_unreadable(error)) { /* verify.c reports such damage */
             d->result->unreadable++;
             return 0;
         }
@@ -328,11 +347,11 @@ static void put(struct dedup *d, enum stage stage, size_t of, uint64_t target)
 
 #define CLOSED PLX_ERR_NOT_FOUND /* the result of a request whose disk is not open any more */
 
-/* Whether only this block, or its disk, cannot be dealt with. */
+/* Whether an error concerns only this block or its disk, so that the others go on. */
 static bool is_its_own(int error)
 {
     return plx_error_is_unreadable(error) || error == PLX_ERR_STICKY ||
-           error == PLX_ERR_RANGE /* of another disk in that slot */ || error == CLOSED;
+           error == PLX_ERR_RANGE /* another, smaller disk has the slot now */ || error == CLOSED;
 }
 
 static void note_result(struct dedup *d, struct candidate *c, const struct plx_share *share)
@@ -394,7 +413,7 @@ static int run_batch(struct dedup *d, enum stage stage)
     return error ? error : take_turns(d);
 }
 
-/* What a candidate's group needs of it. false: nothing in this stage. */
+/* Whether this stage has a request for the candidate. *ret_target: the common block to join. */
 static bool is_due(const struct dedup *d, enum stage stage, size_t first, size_t i,
                    uint64_t *ret_target)
 {
@@ -417,7 +436,7 @@ static int run_stage(struct dedup *d, enum stage stage)
     for (size_t i = 0; i < d->count && !error; i++) {
         uint64_t target;
 
-        if (i == end) { /* before any of the group can have become GONE */
+        if (i == end) { /* now, while all keys of the group are equal: none is GONE or hashed yet */
             first = i;
             end = group_end(d, first);
         }
@@ -432,14 +451,14 @@ static int run_stage(struct dedup *d, enum stage stage)
 
 /* ---- The whole ---- */
 
-/* What sharing would do. */
+/* A dry run: counts what sharing would do. */
 static void count_groups(struct dedup *d)
 {
     for (size_t first = 0, end; first < d->count; first = end) {
         size_t i = first;
 
         end = group_end(d, first);
-        while (d->candidates[i].common) /* the last one is not */
+        while (d->candidates[i].common) /* ends: keep_groups() leaves a last one that is not */
             i++;
         d->result->made += i == first;
         d->result->joined += end - i - (i == first);

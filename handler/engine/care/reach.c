@@ -1,24 +1,39 @@
 /* reach.c - see reach.h.
  *
- * REACH-1  What is reached is never too little: where it is not known whether a snapshot sees a
- *     block, the block counts. Damage ends it: below it nothing is known.
- * REACH-2  A snapshot is read through the key frame that the log announces last before it: it sees
- *     that tree and what the log mapped behind it (vdi.c, find_keyframe). Blocks that were mapped
- *     and replaced with no snapshot in between are seen by nobody. The nodes of a key frame stay,
- *     too, for whoever lets further snapshots go (RECLAIM-2), if history begins with it, if the log
- *     says so, or if a snapshot was taken between its position and the next announcement.
- * REACH-3  What lies below a node that was read is not read again, if the node is still the same
- *     one: within one disk, because nothing is freed meanwhile that its record leads to; across
- *     disks, if nobody can have used its block again since.
- * REACH-4  Of the tree that a clone began with only the nodes count: they tell what is not the
- *     clone's to free (RECLAIM-4). Its data is its parent's, or seen by the clone itself, or
- *     nobody's.
- * REACH-5  What died behind the record's key frame its owner is still to free, with the next one:
- *     it counts.
+ * What counts as used, for one disk:
  *
- * Nodes are read in the order of the store, many at once, past the node cache: it keeps what disks
- * at work need. Synchronous; runs the loop while it reads and pauses between batches.
- * Crash story: reads only.
+ *  reached from the record     nodes count          data counts
+ *  newest key frame            all                  all
+ *  index of log segments       all                  -
+ *  trees of rewinds            all                  all
+ *  tree a clone began with     all (REACH-4)        no
+ *  log segments                all                  -
+ *  other key frames in the     those that are kept  what a snapshot sees
+ *  log, and MAP records        (REACH-2)            (REACH-2), or not yet freed (REACH-5)
+ *
+ * REACH-1  Too many blocks may count as used, but never too few. Where it is not known whether a
+ *     snapshot sees a block, the block counts. Damage ends the walk with an error, because nothing
+ *     is known of what lies below it.
+ * REACH-2  A snapshot sees the tree of its key frame, the last one that the log announces before it
+ *     (find_keyframe in instant.c), and what the log behind that tree has mapped. A block that was
+ *     mapped and replaced with no snapshot in between is seen by nobody. The nodes of a key frame
+ *     count also without a snapshot when reclaim.c relies on a whole key frame (RECLAIM-2). That is
+ *     so if history begins with it, if its record is flagged "whole", or if a snapshot was taken
+ *     between its position and the next announcement.
+ * REACH-3  A subtree that was read is not read again, as long as its node is surely the same one.
+ *     Within one disk it is, because nothing is freed that the record leads to. Across disks it is
+ *     if nobody can have reused its block since.
+ * REACH-4  Of the tree that a clone began with, only the nodes count, because reclaim.c reads them
+ *     to learn what the clone must not free (RECLAIM-4). Its data needs no mark here: a block of it
+ *     is marked for the origin, or for the clone that still sees it, or it is garbage.
+ * REACH-5  A block that a MAP record behind the record's key frame names counts even if it was
+ *     replaced since. Its disk frees it with the next key frame, and it must not be swept as well.
+ *
+ * Nodes are read in the order of the store, many at once. They bypass the node cache, which keeps
+ * what disks at work need.
+ *
+ * Loop: the store's. The calls are synchronous; they run it, and pause between batches of nodes.
+ * Crash story: this file only reads.
  */
 #include "engine/care/reach.h"
 
@@ -95,7 +110,8 @@ int plx_reach_believe(struct plx_reach *reach, bool whole)
     return added ? 0 : no_memory(reach);
 }
 
-/* Between two batches. */
+/* Between two batches of nodes: lets disks at work go on, keeps to the rate, asks for interruption.
+ */
 static int take_turns(struct plx_reach *reach)
 {
     uint64_t bytes = (reach->nodes << PLX_BLOCK_SHIFT) + reach->log_bytes;
@@ -114,6 +130,7 @@ static int bad_node(const struct plx_reach *reach, uint64_t entry, const char *w
                          (unsigned long long)plx_entry_addr(entry), why);
 }
 
+/* REACH-1: an unreadable subtree is an error, never an empty one. */
 static int check_node(const struct plx_reach *reach, uint64_t entry, unsigned level,
                       const uint8_t *node)
 {
@@ -138,7 +155,7 @@ static int by_addr(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* How many of them lie next to each other, in one extent. */
+/* How many of the nodes follow each other on the store, within one extent. */
 static size_t adjacent(const struct plx_reach *reach, const struct child *children, size_t count)
 {
     uint64_t first = plx_entry_addr(children[0].entry), blocks = reach->store->info.extent_blocks;
@@ -150,7 +167,7 @@ static size_t adjacent(const struct plx_reach *reach, const struct child *childr
     return n;
 }
 
-/* Up to PLX_REACH_BATCH, ordered by address, into the buffer of their level. */
+/* Reads up to PLX_REACH_BATCH nodes, ordered by address, into the buffer of their level. */
 static int read_nodes(struct plx_reach *reach, const struct child *children, size_t count,
                       unsigned level)
 {
@@ -179,7 +196,7 @@ static int read_nodes(struct plx_reach *reach, const struct child *children, siz
     return error;
 }
 
-/* REACH-3 */
+/* Whether the subtree below this node was reached already (REACH-3). */
 static bool known(const struct plx_reach *reach, uint64_t addr)
 {
     uint64_t extent = addr / reach->store->info.extent_blocks;
@@ -192,8 +209,8 @@ static bool known(const struct plx_reach *reach, uint64_t addr)
 
 /* What a tree is walked for. */
 struct walk {
-    bool data;                   /* else its nodes alone (REACH-4) */
-    const struct changes *since; /* without what was replaced by then; NULL: with all of it */
+    bool data;                   /* nodes and data; false: nodes alone (REACH-4) */
+    const struct changes *since; /* blocks that these changes replace do not count; NULL: all do */
 };
 
 static bool was_replaced(const struct changes *since, uint64_t vblock);
@@ -201,8 +218,8 @@ static bool was_replaced(const struct changes *since, uint64_t vblock);
 static int walk_below(struct plx_reach *reach, const struct walk *walk, const uint8_t *node,
                       unsigned level, uint64_t index, bool *ret_all);
 
-/* The nodes that the entries name, and what lies below them. *ret_all: all of it counts, so it need
- * not be read again. */
+/* Walks the subtrees of the children. *ret_all: every block below them was marked, so `known` may
+ * pass them over the next time. */
 static int walk_nodes(struct plx_reach *reach, const struct walk *walk, struct child *children,
                       size_t count, unsigned level, bool *ret_all)
 {
@@ -227,7 +244,8 @@ static int walk_nodes(struct plx_reach *reach, const struct walk *walk, struct c
     return error;
 }
 
-/* Notes a node; it is to be read unless it was, or nothing is wanted that lies below it. */
+/* Marks a node. *ret_read: its subtree has to be read, because it was not reached before and blocks
+ * below it count. */
 static int meet_node(struct plx_reach *reach, const struct walk *walk, uint64_t entry,
                      unsigned level, bool *ret_read)
 {
@@ -240,7 +258,7 @@ static int meet_node(struct plx_reach *reach, const struct walk *walk, uint64_t 
 static int meet_data(struct plx_reach *reach, const struct walk *walk, uint64_t entry,
                      uint64_t vblock, bool *ret_all)
 {
-    PLX_ASSERT(walk->data); /* or the leaf would not be read */
+    PLX_ASSERT(walk->data); /* a walk of nodes alone reads no leaf */
     if (walk->since && was_replaced(walk->since, vblock)) {
         *ret_all = false;
         return 0;
@@ -278,7 +296,7 @@ static int walk_tree(struct plx_reach *reach, const struct walk *walk, uint64_t 
 
     if (!plx_entry_addr(root))
         return 0;
-    /* What named it passed the gate of records or of the log. */
+    /* The decoders of VDI records and of the log let no other root pass. */
     PLX_ASSERT(plx_entry_addr(root) < reach->store->addr_limit && levels <= PLX_LEVELS_MAX);
     error = meet_node(reach, walk, child.entry, levels, &read);
     return error || !read ? error : walk_nodes(reach, walk, &child, 1, levels, &all);
@@ -294,21 +312,22 @@ static int walk_nodes_alone(struct plx_reach *reach, uint64_t root, unsigned lev
 /* ---- What the log maps (REACH-2) ---- */
 
 struct change {
-    uint64_t vblock, addr, seq; /* addr 0: unmapped; seq: of its batch */
-    bool used, seen;            /* seen: by a snapshot */
+    uint64_t vblock, addr, seq; /* addr 0: unmapped; seq: the number of its batch */
+    bool used, seen;            /* seen: a snapshot sees the block as it is here */
 };
 
 struct span {
     uint64_t first, count, seq;
 };
 
-/* Since the key frame in effect. No snapshot costs more than what came since the one before. */
+/* The changes since the key frame announced last. `fresh` keeps the cost of a snapshot down to what
+ * changed since the snapshot before. */
 struct changes {
     struct change *slots; /* by virtual block; open addressing */
     size_t count, capacity;
-    uint64_t *fresh; /* virtual blocks that no snapshot has seen as they are */
+    uint64_t *fresh; /* virtual blocks whose last change no snapshot has seen */
     size_t fresh_count, fresh_capacity;
-    struct span *unmapped; /* the long ones; short ones are changes to address 0 */
+    struct span *unmapped; /* long unmapped ranges; short ones are changes to address 0 */
     size_t unmapped_count, unmapped_capacity;
 };
 
@@ -332,7 +351,9 @@ static bool was_replaced(const struct changes *since, uint64_t vblock)
     return since->capacity && change_at(since, vblock)->used;
 }
 
-/* Into a table of so many slots goes what is younger than a batch. */
+/* Moves the changes that are younger than a batch into a table of so many slots, and drops the
+ * rest.
+ */
 static bool rebuild(struct changes *c, size_t capacity, uint64_t after_seq)
 {
     struct change *old = c->slots, *slots = calloc(capacity, sizeof *slots);
@@ -377,13 +398,13 @@ static bool put_unmap(struct changes *c, struct span span)
     if (!PLX_LIST_ROOM(c->unmapped, c->unmapped_count, c->unmapped_capacity, 16))
         return false;
     c->unmapped[c->unmapped_count++] = span;
-    for (size_t i = 0; i < c->fresh_count; i++) /* others were seen, and stay so */
+    for (size_t i = 0; i < c->fresh_count; i++) /* a snapshot saw the others: they are marked */
         if (c->fresh[i] - span.first < span.count)
             change_at(c, c->fresh[i])->addr = 0;
     return true;
 }
 
-/* Of a table that holds what is younger than a batch. */
+/* How many slots a table needs for the changes that are younger than a batch. */
 static size_t capacity_after(const struct changes *c, uint64_t seq)
 {
     size_t count = 0, capacity = SLOTS_MIN;
@@ -395,7 +416,7 @@ static size_t capacity_after(const struct changes *c, uint64_t seq)
     return capacity;
 }
 
-/* What a key frame includes is no change any more. */
+/* A key frame was announced: drops the changes that its tree includes. */
 static bool drop_changes(struct changes *c, uint64_t upto_seq)
 {
     size_t kept = 0;
@@ -427,12 +448,12 @@ struct log_walk {
     const struct plx_vdi_record *record;
     struct changes changes;
     struct plx_keyframe keyframe; /* the one announced last */
-    bool walked;                  /* its tree was, with its data */
-    uint64_t snapshots;           /* the last one so far */
-    uint64_t seq;                 /* of the batch at hand */
+    bool walked;                  /* its tree was walked, with its data */
+    uint64_t snapshots;           /* the last snapshot so far */
+    uint64_t seq;                 /* the number of the batch being read */
 };
 
-/* Through it a snapshot is opened. */
+/* Marks what a snapshot sees through the key frame announced last. */
 static int walk_keyframe(struct log_walk *log)
 {
     const struct walk walk = {.data = true, .since = &log->changes};
@@ -465,7 +486,7 @@ static int announced(struct log_walk *log, const struct plx_keyframe *keyframe)
     return drop_changes(&log->changes, keyframe->batch_seq) ? 0 : no_memory(log->reach);
 }
 
-/* A snapshot that is kept: it sees what is mapped now. */
+/* A kept snapshot sees everything that is mapped at this point of the log. */
 static int seen_now(struct log_walk *log)
 {
     struct changes *c = &log->changes;
@@ -487,7 +508,7 @@ static int mapped(struct log_walk *log, const struct plx_record *record)
     for (uint64_t i = 0; i < record->count; i++)
         if (!put_change(&log->changes, record->vblock + i, record->addr + i, log->seq))
             return no_memory(log->reach);
-    /* REACH-5 */
+    /* REACH-5: counts whether or not it is replaced later. */
     return log->seq > log->record->keyframe.batch_seq
                ? plx_reach_mark(log->reach, record->addr, record->count)
                : 0;
@@ -571,12 +592,12 @@ static int mark_segments(struct plx_reach *reach, const struct plx_vdi_record *r
         if (reader->segments[i])
             error = plx_reach_mark(reach, reader->segments[i], blocks);
     for (size_t i = 0; i < sizeof named / sizeof named[0] && !error; i++)
-        if (named[i]) /* whoever opened the log has seen where it lies (REPLAY-3) */
+        if (named[i]) /* opening the log has checked where it lies (REPLAY-3) */
             error = plx_reach_mark(reach, named[i], blocks);
     return error;
 }
 
-/* The newest state (REACH-5). */
+/* Marks the newest key frame; what the log has mapped since then, mapped() marks (REACH-5). */
 static int walk_newest(struct plx_reach *reach, const struct plx_vdi_record *record)
 {
     const struct walk walk = {.data = true};

@@ -1,18 +1,24 @@
-/* usage.c - the accounting of space: what each disk and each family has, and has alone.
+/* usage.c - the accounting of space: how many blocks each disk and each family of clones uses, and
+ * how many of them nobody else uses (exclusive).
  *
- * USAGE-1  Whatever a disk's record leads to is the disk's (reach.c): what the collector would free
- *     if the disk were gone is what only the disk leads to.
- * USAGE-2  All disks are read twice: first for which blocks one unit has and which more than one
- *     has, then to count. A unit is a disk, and likewise a family. A block counts once in a unit.
- * USAGE-3  Families are connected through the records of live and deleted disks and what else the
- *     caller knows; a relation that is lost leaves two families that share blocks, which are
- *     neither's alone. So nothing is called exclusive that somebody else has.
- * USAGE-4  A disk's blocks count if its record is the same after they were read, else it is read
- *     again (TRIES times). Of one that stays busy what was reached at last still counts against the
- *     others. Synchronous; runs the loop while it reads.
- * Memory: four bits for each block in use, two more for those of the disk at hand and one for those
- *   of its family.
- * Crash story: reads only.
+ * USAGE-1  A disk uses the blocks that its record leads to (reach.c). Its exclusive blocks are
+ *     those that no other disk's record leads to: a garbage collection would free exactly these if
+ *     the disk were deleted.
+ * USAGE-2  All disks are read twice: the first reading finds which blocks more than one unit uses,
+ *     the second one counts. A unit is a disk; and, counted by itself, a family. A block counts
+ *     once in a unit, however often the unit maps it.
+ * USAGE-3  No block is called exclusive that another unit uses. Families are connected by the
+ *     parents that records of live and deleted disks name, and by what else the caller knows. If a
+ *     relation is lost, there are two families that share blocks, and these are exclusive to
+ *     neither.
+ * USAGE-4  A disk's blocks are counted only if its record is unchanged after they were read;
+ *     otherwise the disk is read again, TRIES times at most. A disk that stays busy is shown as
+ *     busy. What the last try reached still counts as used when the others are counted.
+ *
+ * Memory: four bits for each block in use, two more for each block of the disk being read and one
+ *   for each block of its family.
+ * Loop: the store's. The call is synchronous and runs it while it reads.
+ * Crash story: this file only reads.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +30,7 @@
 
 #define TRIES 8u
 
-/* Which blocks one unit has, and which another one has, too (USAGE-2). */
+/* The blocks that at least one unit uses, and those that more than one uses (USAGE-2). */
 struct sharing {
     struct plx_blockmap one, more;
 };
@@ -36,11 +42,11 @@ struct census {
     struct plx_usage usage;
     struct plx_turns turns;
     struct plx_reach reach;
-    bool *counts; /* of each extent: all */
-    bool counting;
-    uint64_t first_bytes; /* that the first reading took */
+    bool *counts;         /* for reach.c: all extents count */
+    bool counting;        /* this is the second reading */
+    uint64_t first_bytes; /* how much the first reading read */
     struct sharing vdis, families;
-    struct plx_blockmap family; /* the one at hand */
+    struct plx_blockmap family; /* what the family being read uses */
 };
 
 static int no_memory(const struct census *c)
@@ -52,7 +58,7 @@ static int no_memory(const struct census *c)
 
 struct relative {
     struct plx_uuid id;
-    size_t head; /* towards the family's head, which is its own */
+    size_t head; /* index of a relative nearer to the family's head; the head names itself */
 };
 
 struct kinship {
@@ -72,7 +78,7 @@ static bool add_pair(struct kinship *k, const struct plx_uuid *vdi, const struct
 
 static int by_id(const void *a, const void *b)
 {
-    return memcmp(a, b, sizeof(struct plx_uuid)); /* the first member */
+    return memcmp(a, b, sizeof(struct plx_uuid)); /* the id is the first member of both */
 }
 
 static size_t head_of(struct kinship *k, const struct plx_uuid *id)
@@ -114,7 +120,7 @@ static bool add_vdi(struct plx_usage *usage, const struct plx_vdi_record *record
 {
     struct plx_usage_vdi *bigger = usage->vdis, *vdi;
 
-    if (!(usage->vdi_count & (usage->vdi_count - 1))) /* each power of two */
+    if (!(usage->vdi_count & (usage->vdi_count - 1))) /* full: the array grows at powers of two */
         bigger = realloc(usage->vdis, (2 * (size_t)usage->vdi_count + 1) * sizeof *bigger);
     if (!bigger)
         return false;
@@ -197,7 +203,7 @@ static uint64_t bytes_read(const struct census *c)
     return (c->reach.nodes << PLX_BLOCK_SHIFT) + c->reach.log_bytes;
 }
 
-/* Between two batches of nodes. */
+/* Between two batches of nodes: reports progress; true: the call is interrupted. */
 static bool show_and_ask(void *context)
 {
     struct census *c = context;
@@ -209,7 +215,7 @@ static bool show_and_ask(void *context)
     return options->interrupted && options->interrupted(options->context);
 }
 
-/* Into reach.used, which is empty when the disk is gone. */
+/* Reads a disk into reach.used, which stays empty if the disk is gone. */
 static int read_vdi(struct census *c, struct plx_usage_vdi *vdi)
 {
     struct plx_vdi_record record;
@@ -228,7 +234,8 @@ static int read_vdi(struct census *c, struct plx_usage_vdi *vdi)
         error = plx_reach_vdi(&c->reach, &record);
         plx_reach_believe(&c->reach, false);
         whole = !plx_vdi_record_moved(c->store, &record);
-        /* What was read while it went away may look like damage. */
+        /* A node that was reused while it was read may look damaged: then the disk is read again.
+         */
         if (error && (whole || error != PLX_ERR_CORRUPT))
             return error;
     }
@@ -249,7 +256,7 @@ static void count(const struct sharing *sharing, const struct plx_blockmap *unit
 {
     if (space->busy)
         return;
-    space->referenced = plx_blockmap_total(unit);
+    space->referenced = plx_blockmap_total(unit); /* USAGE-1 */
     space->exclusive = space->referenced - plx_blockmap_total_common(unit, &sharing->more);
 }
 
@@ -302,7 +309,7 @@ static int count_garbage(struct census *c)
     uint64_t words = info->extent_blocks / 64, *bits = malloc(words * sizeof *bits);
     int error = bits ? 0 : no_memory(c);
 
-    /* Not those that were added since: what is read of them is somebody's. */
+    /* Leaves out extents that were added since: what disks use of them was not noted. */
     for (uint64_t extent = 0; extent < c->vdis.one.extents && !error; extent++) {
         const uint64_t *used = c->vdis.one.bits[extent];
 
@@ -312,7 +319,7 @@ static int count_garbage(struct census *c)
         for (uint64_t i = 0; i < words && !error; i++)
             c->usage.garbage += (unsigned)__builtin_popcountll(bits[i] & (used ? ~used[i] : ~0ull));
         if (error != PLX_ERR_NOMEM)
-            error = 0; /* not in use, of open disks here, or damaged: the check's affair */
+            error = 0; /* passes over an extent whose bitmap cannot be read */
     }
     free(bits);
     return error;
@@ -330,7 +337,7 @@ static int census_init(struct census *c)
 
     if (error)
         return error;
-    c->reach.believe = false; /* whose a block is matters, not only that it is somebody's */
+    c->reach.believe = false; /* each disk's blocks are needed, also those that others share */
     c->counts = malloc(extents * sizeof *c->counts);
     if (c->counts)
         memset(c->counts, true, extents * sizeof *c->counts);

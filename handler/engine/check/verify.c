@@ -1,28 +1,45 @@
-/* verify.c - an independent checker of a whole store: reads only, believes nothing.
+/* verify.c - plx_store_check(): an independent checker of a whole store, which only reads.
  *
- * It shares the gates of format.c with the code that writes, and nothing else: its own walk of
- * trees (verify_tree.c) and logs (verify_log.c), its own idea of what must be allocated. It proves:
+ * It shares with the code that writes only the decoders of format.c. It has its own walk of trees
+ * (verify_tree.c), its own reading of logs (verify_log.c), and its own idea of what must be
+ * allocated. So a bug in the code that writes does not hide itself. One check, pass by pass:
  *
- * VERIFY-1  Superblocks, extent pages and VDI records: at least one copy of each is whole.
- * VERIFY-2  Trees: nodes match their checksums and lie, as their data does, in extents of their
- *     type.
- * VERIFY-3  What a live disk may overwrite in place has no other user: no second place in a tree,
- *     no snapshot, no other disk. A common block (share.c) is common to all its users.
- * VERIFY-4  Logs are chains.
- * VERIFY-5  What retained snapshots are opened through is whole.
- * VERIFY-6  What is in use is allocated. What is allocated and not in use is counted by extent,
- *     apart from what deleted disks still have: space to be collected, nothing lost.
- * VERIFY-7  A record counts its blocks, and those whose checksums are known, as its tree has them.
+ *  no  pass            file               what it reads, and what it leaves
+ *   1  superblocks     verify_space.c     which extents hold the store's own structures
+ *   2  extents         verify_space.c     each extent's header: type, owner
+ *   3  live disks      verify_vdi.c       record, log, trees: marks for each block in use; suspects
+ *   4  deleted disks   verify_vdi.c       marks for what they still have
+ *   5  bitmaps         verify_space.c     bits against marks: leaks; suspects
+ *   6  second look     verify_suspects.c  the users of each suspect: findings, or nothing
  *
- * Disks may be open, here or elsewhere, and move on while they are read. Each is read into marks
- * of its own; they and what was found count only if its record is the same afterwards, else it is
- * read again (PLX_VERIFY_TRIES times). Bitmaps are read last: a record flips after its blocks'
- * bits are durable, so they cover it, unless it has moved on since. Whatever does not fit between
- * two disks, or between a disk and a bitmap, is only a suspect at first: in a second look all who
- * have the block are found, and it counts if none of their records has changed since.
+ * The check proves these rules:
  *
- * Synchronous; runs the loop while it reads or, to keep to the rate, waits. Memory: five bits per
- * block of the extents in use, and as much for the disk being read.
+ * VERIFY-1  At least one copy of each superblock, extent page and VDI record is whole. A damaged
+ *     copy of a superblock is reported as well.
+ * VERIFY-2  Each node of a tree matches its checksum. Nodes lie in metadata extents and data lies
+ *     in data extents.
+ * VERIFY-3  A block that a live disk may overwrite in place has no other user: no second place in a
+ *     tree, no snapshot, no other disk. A common block (share.c) is common to all its users.
+ * VERIFY-4  Each log is a chain of batches, from where history begins to its end (VERIFY_LOG-1).
+ * VERIFY-5  Each key frame through which a kept snapshot is read is whole (VERIFY_LOG-2).
+ * VERIFY-6  Each block in use is allocated. Allocated blocks that are not in use are leaks: they
+ *     are counted by extent, those of deleted disks apart. Leaks lose no data, only space.
+ * VERIFY-7  A record's counts of mapped blocks and of known checksums are those of its tree.
+ *
+ * Disks may be open, here or elsewhere, and change while the check reads them. Three measures keep
+ * that from causing false findings:
+ * - Each disk is read into marks of its own. Its marks and findings count only if its record is
+ *   unchanged afterwards; otherwise it is read again, PLX_VERIFY_TRIES times at most.
+ * - Bitmaps are read last. A disk makes the bits of its blocks durable before its record names
+ *   them, so the bitmaps cover each record that has not changed since.
+ * - A block that does not fit between two disks, or between a disk and a bitmap, is only a suspect.
+ *   It becomes a finding if none of its users' records has changed since.
+ *
+ * Memory: six bits for each block of the extents that live disks use, as much for the disk being
+ *   read, and as much for the extents that deleted disks use.
+ * Loop: the store's. The call is synchronous; it runs the loop while it reads and while it keeps to
+ *   its rate.
+ * Crash story: this file only reads.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -88,13 +105,13 @@ static void keep(struct plx_verify *v, const struct plx_finding *finding)
         return;
     *kept = *finding;
     kept->text = strdup(finding->text);
-    kept->vdi = NULL; /* the record's, when it is told */
+    kept->vdi = NULL; /* plx_verify_tell_kept() fills in the record's name and id */
     kept->id = NULL;
     if (kept->text)
         v->kept_count++;
 }
 
-/* The attempt's findings, and how many there were. */
+/* Forgets the findings of an attempt. */
 void plx_verify_drop_kept(struct plx_verify *v)
 {
     while (v->kept_count)
@@ -151,7 +168,7 @@ void plx_verify_find(struct plx_verify *v, enum plx_finding_severity severity, c
         tell(v, &finding);
 }
 
-/* ---- The whole ---- */
+/* ---- The passes ---- */
 
 static void check_all(struct plx_verify *v)
 {

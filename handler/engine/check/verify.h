@@ -1,4 +1,10 @@
-/* verify.h - inside the checker: what verify.c, verify_tree.c and verify_log.c share. */
+/* verify.h - inside the checker: the state of one plx_store_check() call (engine_check.h), shared
+ * by the verify*.c files.
+ *
+ * verify.c explains the passes and the rules VERIFY-1 to VERIFY-7. A *claim* says that a disk uses
+ * a block. A *suspect* is a block whose claims, or whose bit in the bitmap, do not fit together; it
+ * becomes a finding only after a second look (verify_suspects.c), because disks move on meanwhile.
+ */
 #ifndef PLX_VERIFY_H
 #define PLX_VERIFY_H
 
@@ -6,34 +12,34 @@
 #include "engine/loop/store.h"
 #include "engine/loop/volume.h"
 
-#define PLX_VERIFY_TRIES 4u
-#define PLX_VERIFY_SUSPECTS 4096u /* blocks looked at closely; further ones are counted */
-#define PLX_VERIFY_DATA 256u      /* blocks read in one go, at most */
-#define PLX_VERIFY_KEPT 1000u     /* findings of one attempt that are kept */
+#define PLX_VERIFY_TRIES 4u       /* readings of a disk, and rounds of the second look */
+#define PLX_VERIFY_SUSPECTS 4096u /* suspects that get a second look; further ones are counted */
+#define PLX_VERIFY_DATA 256u      /* data blocks read in one go, at most */
+#define PLX_VERIFY_KEPT 1000u     /* findings kept of one attempt; further ones are counted */
 
-/* What is known of a block: six bits, for each extent that something is found in. */
+/* What is known of a block: one bit each, in memory for each extent with a mark. */
 enum plx_mark {
-    PLX_MARK_REACHED,  /* by a tree, or seen by a snapshot: must be allocated */
-    PLX_MARK_WRITABLE, /* a live disk may overwrite it in place: nobody else may have it */
-    PLX_MARK_NAMED,    /* by a log behind its key frame: need not be allocated yet */
-    PLX_MARK_PARTLY,   /* a node that was reached, but not all that it leads to was claimed */
-    PLX_MARK_COMMON,   /* reached or named as a common block */
-    PLX_MARK_FOREIGN,  /* named, and in no extent of the disk's owner: must be allocated */
+    PLX_MARK_REACHED,  /* a tree leads to it, or a snapshot sees it: must be allocated */
+    PLX_MARK_WRITABLE, /* a live disk may overwrite it in place: nobody else may use it */
+    PLX_MARK_NAMED,    /* a log behind its key frame names it: recovery marks it as allocated */
+    PLX_MARK_PARTLY,   /* a node that was reached, but not everything below it was claimed */
+    PLX_MARK_COMMON,   /* it was claimed as a common block */
+    PLX_MARK_FOREIGN,  /* named, and not in an extent of the disk's owner: must be allocated */
     PLX_MARKS,
 };
 
 struct plx_marks {
-    uint64_t **extents; /* PLX_MARKS bitmaps each; NULL: no mark in this extent */
-    uint64_t count;     /* extents; what lies behind has no marks */
+    uint64_t **extents; /* PLX_MARKS bitmaps for each extent; NULL: no mark in this extent */
+    uint64_t count;     /* extents; blocks of later ones get no marks */
 };
 
-/* A block that does not fit, and who has it. */
 struct plx_suspect {
     uint64_t addr;
-    bool shared;  /* one of those who have it may write in place, or it is common to some only */
+    bool shared;  /* a user may overwrite it in place, or only some users call it common */
     bool missing; /* in use but not allocated */
 };
 
+/* One user of a suspect, found in the second look. */
 struct plx_use {
     uint64_t addr, vblock, generation; /* generation: of the record that was read */
     uint32_t slot;
@@ -41,48 +47,48 @@ struct plx_use {
     bool common, writable, named, snapshot;
 };
 
-/* A data block whose contents are to be read. */
+/* A data block whose contents will be read and compared with their checksum. */
 struct plx_expected {
     uint64_t addr, vblock;
     uint32_t checksum;
-    bool live; /* from the newest tree or the log behind it: the disk's own affair */
+    bool live; /* from the newest tree or the log behind it; false: a snapshot's */
 };
 
-/* What a walk is for. */
+/* What a walk is for, and which findings it reports. */
 enum plx_verify_mode {
-    PLX_VERIFY_LIVE,
-    PLX_VERIFY_CONTENTS, /* data blocks of a disk that is open: nothing else is found */
-    PLX_VERIFY_BEHIND,   /* what lies behind a key frame in the log: nothing is found */
-    PLX_VERIFY_DELETED,  /* marks: nothing is found */
-    PLX_VERIFY_GATHER,   /* who has the suspects: nothing is found */
+    PLX_VERIFY_LIVE,     /* a live disk; reports everything */
+    PLX_VERIFY_CONTENTS, /* the contents of an open disk; reports bad data only */
+    PLX_VERIFY_BEHIND,   /* reads the log behind the key frame once more; reports nothing */
+    PLX_VERIFY_DELETED,  /* marks what deleted disks still have; reports nothing */
+    PLX_VERIFY_GATHER,   /* finds the users of the suspects; reports nothing */
 };
 
 struct plx_verify {
     struct plx_store *store;
     const struct plx_check_options *options;
     struct plx_check_result result;
-    int error;        /* ends the check: NOMEM, or interrupted */
-    uint64_t extents; /* of the store when it began; those that are added are not checked */
-    uint8_t *types;
-    uint64_t *owners; /* of extents */
-    bool *unguarded;  /* of extents */
-    struct plx_marks marks, own,
-        deleted; /* of live disks; of the one being read; of deleted ones */
+    int error;        /* ends the check: NOMEM, or BUSY when interrupted */
+    uint64_t extents; /* when the check began; extents added later are not checked */
+    uint8_t *types;   /* enum plx_extent_type of each extent, or TYPE_DAMAGED */
+    uint64_t *owners; /* of each extent */
+    bool *unguarded;  /* for each extent, what options->unguarded is to be told */
+    /* The marks of live disks; of the disk being read; of deleted disks. */
+    struct plx_marks marks, own, deleted;
     uint8_t *block, *segment, *pages;
-    uint8_t *nodes; /* one per level of a walk */
+    uint8_t *nodes; /* one node per level: of a tree, and behind these of the log's index */
     uint8_t *data;  /* PLX_VERIFY_DATA blocks */
     uint64_t total_bytes, begun_ns;
     enum plx_verify_mode mode;
-    struct plx_leak leak; /* of the extent being compared */
+    struct plx_leak leak; /* leaks of the extent being compared */
     /* The disk being read. */
     const struct plx_vdi_record *record;
-    bool attempting; /* findings are kept until it is known that they count */
+    bool attempting; /* findings are kept until the disk is known to have been read in one piece */
     bool read_data;
-    struct { /* of the newest tree, as far as it was walked */
+    struct { /* blocks counted in the newest tree; partly: not all of it was walked */
         uint64_t mapped, vouched;
         bool partly;
     } live;
-    uint64_t attempt_errors;
+    uint64_t attempt_errors; /* errors found in this attempt, kept or not */
     struct plx_finding *kept;
     size_t kept_count;
     struct plx_expected *expected;
@@ -95,11 +101,11 @@ struct plx_verify {
     size_t use_count, use_capacity;
 };
 
-/* What the log says about blocks since a key frame. */
+/* What the log since a key frame says of a block. */
 struct plx_change {
-    uint64_t vblock, addr, seq; /* addr 0: unmapped; seq: of its batch */
+    uint64_t vblock, addr, seq; /* addr 0: unmapped; seq: the number of its batch */
     uint32_t checksum;          /* 0: unknown */
-    bool used, seen;            /* seen: by a snapshot */
+    bool used, seen;            /* seen: a snapshot sees the block as it is here */
 };
 
 struct plx_span {
@@ -109,54 +115,61 @@ struct plx_span {
 struct plx_history {
     struct plx_change *changes; /* a hash table by vblock */
     size_t count, capacity;
-    struct plx_span *unmapped, *voided; /* blocks; leaves */
+    struct plx_span *unmapped, *voided; /* ranges of blocks; ranges of leaves */
     size_t unmapped_count, unmapped_capacity, voided_count, voided_capacity;
-    uint64_t snapshots; /* taken so far */
-    uint64_t durable;   /* newest mark */
+    uint64_t snapshots; /* the last snapshot so far */
+    uint64_t durable;   /* the newest durable mark */
 };
 
+/* Whether the changes say anything of a block, so that the tree before them does not count. */
 bool plx_history_excludes(const struct plx_history *history, uint64_t vblock);
-/* What the changes leave in a block's place: addr 0 is nothing, checksum 0 unknown. False: they do
- * not speak of it. */
+/* Where the changes leave a block: addr 0 is unmapped, checksum 0 unknown. false: the changes say
+ * nothing of it. */
 bool plx_history_tells(const struct plx_history *history, uint64_t vblock, uint64_t *ret_addr,
                        uint32_t *ret_checksum);
+/* Whether a VOID record after batch after_seq voided the checksums of a leaf. */
 bool plx_history_voided(const struct plx_history *history, uint64_t leaf, uint64_t after_seq);
 void plx_history_free(struct plx_history *history);
 
 /* ---- verify.c ---- */
 
-/* Reads, counts, keeps to the rate. */
+/* Reads from the store, counts the bytes and keeps to options->rate. */
 int plx_verify_read(struct plx_verify *v, enum plx_io_kind kind, uint64_t addr, void *buffer,
                     size_t bytes);
 #define PLX_NO_VBLOCK UINT64_MAX
+/* Reports a finding, unless the mode reports none; within an attempt it is kept first. */
 void plx_verify_find(struct plx_verify *v, enum plx_finding_severity severity, const char *kind,
                      uint64_t addr, uint64_t vblock, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
+/* Whether a disk may have a block there: it lies behind the header pages of an extent of this type.
+ * A damaged extent, or one added since the check began, is of any type. */
 bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_type type);
-/* Whether it would be a block of a disk if its extent were one in use. */
+/* Whether only the extent's type is wrong: its header says that the extent is not in use. */
 bool plx_verify_is_unused(const struct plx_verify *v, uint64_t addr);
 
 /* ---- verify_tree.c ---- */
 
 struct plx_tree_walk {
-    uint64_t blocks; /* virtual blocks of the disk: what lies beyond is an error */
-    bool index;      /* leaves name log segments */
+    uint64_t blocks; /* size of the disk in blocks; an entry beyond is an error */
+    bool index;      /* it is the log's index: leaves name segments, of which these count */
     uint64_t first_segment, last_segment;
-    bool read_only;                    /* a snapshot sees all of it */
-    bool nodes_only;                   /* nobody reads data through it */
-    const struct plx_history *exclude; /* of a snapshot: what had changed before it */
-    const struct plx_history *behind;  /* of the live tree: what was voided since */
-    uint64_t seq;                      /* its last batch */
+    bool read_only;                    /* a snapshot sees all of the tree */
+    bool nodes_only;                   /* only the nodes are used: nobody reads data through them */
+    const struct plx_history *exclude; /* a snapshot's tree: blocks replaced before the snapshot */
+    const struct plx_history *behind;  /* the newest tree: the log behind it */
+    uint64_t seq;                      /* the last batch that the tree includes */
 };
 
-/* One user of a block; a second one that does not fit makes it a suspect. */
+/* Claims a block for v->record. A claim that does not fit the earlier ones makes it a suspect.
+ * named: by a log record behind the key frame; snapshot: claimed for a snapshot. */
 void plx_verify_claim(struct plx_verify *v, uint64_t addr, uint64_t vblock, const char *what,
                       bool writable, bool named, bool snapshot);
 void plx_verify_suspect(struct plx_verify *v, uint64_t addr, bool missing);
 void plx_verify_segment(struct plx_verify *v, uint64_t addr, bool named);
 void plx_verify_tree(struct plx_verify *v, const struct plx_tree_walk *walk, uint64_t root,
                      unsigned levels);
-/* Has the contents of a block compared, some time before plx_verify_data_done(). */
+/* Queues a block for comparing its contents with a checksum; plx_verify_data_done() compares what
+ * is left in the queue. live: see struct plx_expected. */
 void plx_verify_data(struct plx_verify *v, uint64_t addr, uint64_t vblock, uint32_t checksum,
                      bool live);
 void plx_verify_data_done(struct plx_verify *v);
@@ -167,12 +180,12 @@ bool plx_mark_set(struct plx_marks *marks, const struct plx_store *store, enum p
 
 /* ---- verify_log.c ---- */
 
-/* Reads the log; what its snapshots see is claimed. On return *history holds what lies behind the
- * record's key frame. */
+/* Reads v->record's log and claims what its snapshots see. On return *history holds the changes
+ * behind the record's key frame. */
 void plx_verify_log(struct plx_verify *v, struct plx_history *history);
 
-#define USERS_MAX 16u     /* of one block, whose records are looked at again */
-#define TYPE_DAMAGED 0xff /* its header is, and that was said: anything may be in it */
+#define USERS_MAX 16u     /* users of one suspect whose records are read again, at most */
+#define TYPE_DAMAGED 0xff /* the header is damaged, as was reported: it may hold anything */
 
 enum plx_page_state {
     PLX_PAGE_NONE, /* the extent never came into use (EXTENT-3) */

@@ -1,20 +1,23 @@
 /* verify_log.c - the checker's own reading of a disk's log, and of what its snapshots see.
  *
- * VERIFY_LOG-1  The segments form a chain from the first retained one to the key frame's position:
- *     numbers, hashes, sequence numbers, epochs that never fall, durable marks that never fall and
- *     never run ahead. Behind it the chain ends at the first batch that does not fit, unless a
- *     later mark says that this batch was durable.
- * VERIFY_LOG-2  The key frame through which a retained snapshot is opened is whole, and what the
- *     snapshot sees may be overwritten by nobody. History begins with the record's oldest key
- *     frame, which is whole; and so is one that the log calls so, or behind whose position a
+ * VERIFY_LOG-1  From the first kept segment up to the position of the record's key frame, the log
+ *     is an unbroken chain of segment numbers, batch numbers and hashes. Epochs and durable marks
+ *     never fall, and no batch calls itself durable. Behind that position the log ends at the first
+ *     batch that does not fit; it is damaged if a later mark calls the missing batch durable.
+ * VERIFY_LOG-2  A key frame is whole if a kept snapshot is read through it, and nobody may
+ *     overwrite what that snapshot sees. Three more are whole: the record's oldest one, where
+ *     history begins; one that its record in the log calls whole; and one behind whose position a
  *     snapshot was taken before the next one was announced.
- * VERIFY_LOG-3  Where history was thinned out the log says where it goes on, always forward;
- *     segments may be missing there, and nowhere else.
+ * VERIFY_LOG-3  Where history was thinned out, a SKIP record sends the reader forward to the batch
+ *     where the log goes on. Segments may be missing there, and nowhere else.
  *
- * The view of a snapshot is that of the one before it plus what the log mapped in between; the
- * first one's is the tree of the key frame before it, less what had changed. So all of them
- * together cost one reading of the log, and of each tree only the nodes that are new in it. What is
- * kept in memory are the changes since the key frame in effect.
+ * A snapshot sees what the snapshot before it saw, with the changes that the log made in between.
+ * The first one sees the tree of the key frame before it, with the changes since. So all snapshots
+ * together cost one reading of the log and, of each tree, of the nodes that are new in it. Memory
+ * holds the changes since the key frame announced last.
+ *
+ * Loop: the store's.
+ * Crash story: this file only reads.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -133,7 +136,7 @@ static void drop_spans(struct plx_span *spans, size_t *count, uint64_t seq)
     *count = kept;
 }
 
-/* What a key frame includes is no change any more. */
+/* A key frame includes all batches up to seq: drops their changes. */
 static void forget_until(struct plx_verify *v, struct plx_history *h, uint64_t seq)
 {
     if (h->capacity && !grow(h, h->capacity, seq))
@@ -146,15 +149,15 @@ static void forget_until(struct plx_verify *v, struct plx_history *h, uint64_t s
 
 struct log_walk {
     struct plx_history *history;
-    uint64_t seq, hash; /* expected next */
-    uint64_t epoch, durable;
-    bool begun;
-    uint64_t snapshots;           /* before the next batch */
-    uint64_t taken;               /* the last one that the log tells of */
-    struct plx_keyframe keyframe; /* in effect */
-    uint64_t segment, pos;        /* of the batch at hand */
-    uint64_t size_bytes;          /* of the disk, behind the record's key frame */
-    /* VERIFY_LOG-3: where the log goes on; 0: right behind */
+    uint64_t seq, hash;           /* the number of the next batch; the hash of the last one */
+    uint64_t epoch, durable;      /* the highest so far */
+    bool begun;                   /* the first segment was joined */
+    uint64_t snapshots;           /* the last snapshot so far, by records, headers and key frames */
+    uint64_t taken;               /* the last snapshot that has a record */
+    struct plx_keyframe keyframe; /* the one announced last */
+    uint64_t segment, pos;        /* of the batch being read */
+    uint64_t size_bytes;          /* the disk's size, as RESIZE records behind the key frame say */
+    /* VERIFY_LOG-3: a SKIP record was read, and the log goes on here; 0: no */
     uint64_t skip_to, skip_seq, skip_hash;
 };
 
@@ -232,7 +235,7 @@ static void on_void(struct plx_verify *v, struct log_walk *log, const struct plx
             void_change(&h->changes[i]);
 }
 
-/* VERIFY_LOG-2: claims what a snapshot sees and the one before it does not. */
+/* VERIFY_LOG-2: claims what this snapshot sees and the one before it does not. */
 static void claim_view(struct plx_verify *v, struct log_walk *log)
 {
     struct plx_history *h = log->history;
@@ -262,19 +265,19 @@ static void claim_view(struct plx_verify *v, struct log_walk *log)
 static void on_snapshot(struct plx_verify *v, struct log_walk *log, const struct plx_record *record,
                         uint64_t seq)
 {
-    if (record->seq <= log->snapshots) /* numbers in between were let go */
+    if (record->seq <= log->snapshots) /* a gap is fine: those snapshots were let go */
         log_error(v, "log", 0, "snapshots are not numbered one after the other; snapshot",
                   record->seq);
     log->snapshots = log->taken = record->seq;
     if (record->seq <= v->record->oldest.snap_seq)
         return; /* let go */
     v->result.snapshots += v->mode == PLX_VERIFY_LIVE;
-    /* Behind the record's key frame the newest tree is the view. */
+    /* A snapshot behind the record's key frame sees the newest tree, which is walked anyway. */
     if (seq <= v->record->keyframe.batch_seq && v->mode != PLX_VERIFY_BEHIND)
         claim_view(v, log);
 }
 
-/* VERIFY_LOG-2: of the key frame in effect, whether a snapshot is opened through it or not. */
+/* VERIFY_LOG-2: claims the nodes of the key frame announced last. */
 static void claim_nodes(struct plx_verify *v, const struct log_walk *log)
 {
     const struct plx_tree_walk walk = {.read_only = true, .nodes_only = true};
@@ -288,9 +291,8 @@ static void on_keyframe(struct plx_verify *v, struct log_walk *log,
 {
     bool news;
 
-    /* The later one counts: two may stand at one position, when between them only checksums were
-     * voided. One from before history begins is gone, and so is one that was there before the one
-     * with which history begins. */
+    /* Of two key frames at one position the later one counts; only checksums changed between them.
+     * A key frame from before history begins is gone, and so is an earlier one at that position. */
     if (keyframe->pos < log->keyframe.pos || keyframe->pos <= v->record->oldest.pos)
         return;
     news = keyframe->batch_seq != log->keyframe.batch_seq;
@@ -321,7 +323,8 @@ static void on_skip(struct plx_verify *v, struct log_walk *log, const struct plx
     log->skip_hash = to->prev_hash;
 }
 
-/* The record has held what it names since before the log said so, until history began there. */
+/* The record's table must hold the rewind: it did so before the log announced the rewind, and does
+ * so until history begins there or later (REWIND-5). */
 static void on_rewind(struct plx_verify *v, const struct plx_record *record)
 {
     const struct plx_keyframe *keyframe = &record->keyframe;
@@ -339,8 +342,8 @@ static void on_rewind(struct plx_verify *v, const struct plx_record *record)
               "the record does not know of a rewind to snapshot", record->seq);
 }
 
-/* What is mapped before the key frame with which history begins that one has, or a rewind in
- * between took it back and it is gone. */
+/* Whether a record of mappings lies before the key frame with which history begins. That key frame
+ * includes it, or a rewind in between has taken it back. */
 static bool is_past(const struct plx_verify *v, const struct plx_record *record, uint64_t seq)
 {
     return seq <= v->record->oldest.batch_seq &&
@@ -348,8 +351,8 @@ static bool is_past(const struct plx_verify *v, const struct plx_record *record,
             record->type == PLX_RECORD_VOID);
 }
 
-/* Behind the record's key frame: whether it names blocks of the disk alone, and does not make it
- * smaller. */
+/* Whether a record behind the key frame names only blocks within the disk's size, and does not make
+ * the disk smaller. */
 static bool fits_disk(const struct log_walk *log, const struct plx_record *record)
 {
     uint64_t blocks = plx_div_up(log->size_bytes, PLX_BLOCK_SIZE);
@@ -414,7 +417,9 @@ static void check_marks(struct plx_verify *v, struct log_walk *log,
     log->history->durable = log->durable;
 }
 
-/* One batch at `offset` of the loaded segment; false: the chain does not go on here. */
+/* Reads the batch at `offset` of the loaded segment; false: the chain does not go on here
+ * (VERIFY-4).
+ */
 static bool log_batch(struct plx_verify *v, struct log_walk *log, uint64_t *offset)
 {
     uint64_t bytes = plx_log_segment_bytes(v->store);
@@ -446,7 +451,7 @@ static bool log_batch(struct plx_verify *v, struct log_walk *log, uint64_t *offs
     if (log->skip_to) {
         log->seq = log->skip_seq;
         log->hash = log->skip_hash;
-        log->durable = 0; /* of before it was thinned out */
+        log->durable = 0; /* batches behind carry marks from before the log was thinned out */
     }
     if (header.seq == record->oldest.batch_seq)
         forget_until(v, log->history, header.seq);
@@ -460,7 +465,7 @@ static bool log_batch(struct plx_verify *v, struct log_walk *log, uint64_t *offs
     return true;
 }
 
-/* Whether a batch further on says that the one expected was durable. */
+/* Whether a later batch in the segment says that the missing batch was durable. */
 static bool later_mark(struct plx_verify *v, const struct log_walk *log, uint64_t offset)
 {
     uint64_t bytes = plx_log_segment_bytes(v->store);
@@ -493,8 +498,8 @@ static bool load_segment(struct plx_verify *v, uint64_t segment, uint64_t addr,
                                      v->store->addr_limit, ret_header, NULL) == 0;
 }
 
-/* The batches of a loaded segment. What a writer appends meanwhile may be read in parts: a batch
- * that is missing is looked for once more. */
+/* Reads the batches of a loaded segment. A batch that a writer appends just then may be read in
+ * part, so the segment is read once more before a missing batch counts as damage. */
 static void walk_batches(struct plx_verify *v, struct log_walk *log, uint64_t offset, uint64_t addr)
 {
     uint64_t bytes = plx_log_segment_bytes(v->store);
@@ -515,7 +520,7 @@ static void walk_batches(struct plx_verify *v, struct log_walk *log, uint64_t of
                   log->seq);
 }
 
-/* VERIFY_LOG-3: within a segment, too. */
+/* VERIFY_LOG-3: a SKIP record may lead on within its own segment. */
 static void walk_from(struct plx_verify *v, struct log_walk *log, uint64_t segment, uint64_t addr,
                       uint64_t offset)
 {
@@ -528,7 +533,7 @@ static void walk_from(struct plx_verify *v, struct log_walk *log, uint64_t segme
         log->skip_to = 0;
         walk_batches(v, log, offset, addr);
     }
-    if (log->skip_to) /* the next one is there */
+    if (log->skip_to) /* the caller goes on with the segment after this number */
         log->segment = log->skip_to / bytes - 1;
     log->skip_to = 0;
 }
@@ -540,14 +545,15 @@ static uint64_t index_entry(struct plx_verify *v, uint64_t segment)
     for (unsigned l = v->record->index_levels; l > 0 && plx_entry_addr(entry); l--) {
         if (plx_entry_addr(entry) >= v->store->addr_limit ||
             plx_verify_read(v, PLX_KIND_NODE, plx_entry_addr(entry), v->block, PLX_BLOCK_SIZE))
-            return 0; /* the walk of the index has said so */
+            return 0; /* the walk of the index has reported it */
         entry = plx_node_entry(v->block,
                                segment >> ((l - 1) * PLX_NODE_SHIFT) & (PLX_NODE_ENTRIES - 1));
     }
     return plx_entry_addr(entry);
 }
 
-/* Begins at a segment's header, or sees that it continues. */
+/* Begins the walk at a segment's header, or checks that the segment continues the chain. must: a
+ * break is damage, not the end. */
 static bool join_segment(struct plx_verify *v, struct log_walk *log, uint64_t segment,
                          const struct plx_segment_header *header, bool must)
 {
@@ -565,7 +571,7 @@ static bool join_segment(struct plx_verify *v, struct log_walk *log, uint64_t se
         log->begun = true;
     }
     on_keyframe(v, log, &header->keyframe, false);
-    if (header->snap_seq < log->snapshots) /* more: those in between were let go */
+    if (header->snap_seq < log->snapshots) /* more is fine: snapshots in between were let go */
         log_error(v, "log", 0, "a segment counts fewer snapshots than the log before it; segment",
                   segment);
     log->snapshots = plx_max_u64(log->snapshots, header->snap_seq);
@@ -577,9 +583,9 @@ static void lost_segment(struct plx_verify *v, uint64_t addr, uint64_t segment)
     log_error(v, "log", addr, "a log segment is missing or damaged; segment", segment);
 }
 
-/* VERIFY_LOG-1: behind the key frame's segment the log may end before any other, but one can be
- * read there, and nothing in it says that the batch expected was durable. Its writer may just be
- * beginning it, so that it is read in parts: it is looked at once more. */
+/* VERIFY_LOG-1: behind the key frame's segment the log may end before any segment. That is the end
+ * only if the place can be read and nothing there says that the next batch was durable. A writer
+ * may be beginning the segment just then, so it is read once more before it counts as lost. */
 static bool next_segment(struct plx_verify *v, const struct log_walk *log, uint64_t segment,
                          uint64_t addr, struct plx_segment_header *ret_header)
 {
@@ -596,7 +602,7 @@ static bool next_segment(struct plx_verify *v, const struct log_walk *log, uint6
     return false;
 }
 
-/* Whether a key frame may stand where the record says so. */
+/* Whether a key frame can stand at the position that the record names. */
 static bool place_is_possible(const struct plx_vdi_record *record, uint64_t bytes)
 {
     uint64_t last = record->keyframe.pos / bytes, offset = record->keyframe.pos % bytes;
@@ -606,7 +612,7 @@ static bool place_is_possible(const struct plx_vdi_record *record, uint64_t byte
     return last >= record->first_segment && (!offset || offset >= PLX_SEGMENT_HEADER_BYTES);
 }
 
-/* What the log maps behind the key frame (all else is forgotten): new blocks that only it knows. */
+/* Claims the blocks that the log maps behind the key frame; other changes are forgotten by now. */
 static void claim_behind(struct plx_verify *v, const struct log_walk *log)
 {
     const struct plx_vdi_record *record = v->record;
@@ -628,7 +634,7 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
     const struct plx_vdi_record *record = v->record;
     uint64_t bytes = plx_log_segment_bytes(v->store);
     uint64_t last = record->keyframe.pos / bytes, addr, next = 0;
-    uint64_t end = plx_div_up(record->keyframe.pos, bytes); /* those before it must be there */
+    uint64_t end = plx_div_up(record->keyframe.pos, bytes); /* segments before it must exist */
     struct log_walk log = {.history = history, .size_bytes = record->keyframe.size_bytes};
 
     if (!place_is_possible(record, bytes))
@@ -646,7 +652,7 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
         else
             addr = s == last + 1 && record->next_addr ? record->next_addr : next;
         if (s > last + 1 && plx_vdi_record_moved(v->store, record))
-            break; /* its writer must not be chased for ever; it will be read again */
+            break; /* do not chase a writer for ever; the disk is read again anyway */
         if (s > last && !next_segment(v, &log, s, addr, &header))
             break;
         if (s <= last && !load_segment(v, s, addr, &header)) {
@@ -663,7 +669,7 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
         if (!join_segment(v, &log, s, &header, s < end))
             break;
         if (s > last && addr != record->next_addr && v->mode != PLX_VERIFY_BEHIND)
-            plx_verify_segment(v, addr, true); /* the record's are claimed already */
+            plx_verify_segment(v, addr, true); /* the record's own segments are claimed already */
         walk_from(v, &log, s, addr, header.start);
         s = log.segment;
         if (s == last && record->keyframe.pos % bytes > PLX_SEGMENT_HEADER_BYTES &&

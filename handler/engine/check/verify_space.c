@@ -1,4 +1,5 @@
-/* verify_space.c - superblocks, extents and their bitmaps (VERIFY-1, VERIFY-6). */
+/* verify_space.c - passes 1, 2 and 5 of verify.c: superblocks, extents, bitmaps (VERIFY-1,
+ * VERIFY-6). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +12,9 @@ static bool is_zero(const uint8_t *bytes, size_t count)
     return bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0;
 }
 
-/* A store that was made before there was one has zeroes there, until its superblock changes. One
- * that is older is what a write that failed, or was cut off, leaves until the next one. */
+/* The spare superblock must be whole, but need not be new. Zeroes are fine as well: stores made
+ * before there was a spare one have none until their superblock changes. A write that failed or was
+ * cut off leaves an older one until the next write. */
 static void check_spare(struct plx_verify *v, unsigned volume, uint64_t addr)
 {
     const struct plx_superblock *known = &v->store->volumes[volume].super;
@@ -59,7 +61,7 @@ void plx_verify_superblocks(struct plx_verify *v)
     }
 }
 
-/* The newer whole copy of a bitmap page. */
+/* Reads the newer whole copy of a bitmap page. */
 enum plx_page_state plx_verify_read_page(struct plx_verify *v, uint64_t number, uint32_t p,
                                          struct plx_extent_page *ret_page, const uint8_t **ret_bits)
 {
@@ -81,14 +83,16 @@ enum plx_page_state plx_verify_read_page(struct plx_verify *v, uint64_t number, 
         *ret_bits = plx_format_extent_bits(block);
         state = PLX_PAGE_GOOD;
     }
-    /* Slot B of the first pass, or a part of it. */
+    /* The extent's claim died after writing slot B, or a part of it (EXTENT-3): it is not in use.
+     */
     if (is_zero(v->pages, PLX_BLOCK_SIZE) &&
         (state == PLX_PAGE_BAD || ret_page->generation <= plx_generation_next(0)))
         return PLX_PAGE_NONE;
     return state;
 }
 
-/* Calls visit with the bitmap of every page; false: the extent is not in use, or damaged. */
+/* Calls visit with the bits of each page; without visit, notes the extent's type and owner and
+ * reports damaged pages. false: the extent is not in use. */
 bool plx_verify_read_extent(struct plx_verify *v, uint64_t number,
                             void (*visit)(struct plx_verify *v, uint64_t number, uint64_t first,
                                           uint64_t count, const uint8_t *bits))
@@ -104,7 +108,7 @@ bool plx_verify_read_extent(struct plx_verify *v, uint64_t number,
         switch (plx_verify_read_page(v, number, p, &page, &bits)) {
         case PLX_PAGE_NONE:
             return false;
-        case PLX_PAGE_BAD: /* VERIFY-1; said once */
+        case PLX_PAGE_BAD: /* VERIFY-1; the call without visit reports it */
             if (visit)
                 continue;
             plx_verify_find(v, PLX_FINDING_ERROR, "bitmap", number * blocks + 2 * p, PLX_NO_VBLOCK,
@@ -130,7 +134,7 @@ bool plx_verify_read_extent(struct plx_verify *v, uint64_t number,
     return true;
 }
 
-/* In the store, and behind the bitmap of its extent. */
+/* Whether the block lies in the store and behind the header pages of its extent. */
 static bool may_be_a_disks(const struct plx_verify *v, uint64_t addr)
 {
     uint64_t blocks = v->store->info.extent_blocks;
@@ -150,13 +154,13 @@ bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_typ
         return false;
     if (number >= v->extents)
         return true;
-    /* It may have come into use since. */
+    /* The extent may have come into use since pass 2: looks again. */
     if (v->types[number] != type && v->types[number] != PLX_EXTENT_SYSTEM &&
         v->types[number] != TYPE_DAMAGED &&
         plx_verify_read_page(v, number, 0, &page, &bits) == PLX_PAGE_GOOD)
         v->types[number] = (uint8_t)page.type;
     is = v->types[number] == type || v->types[number] == TYPE_DAMAGED;
-    if (v->mode == PLX_VERIFY_LIVE) /* what a deleted disk had may be others' by now */
+    if (v->mode == PLX_VERIFY_LIVE) /* an extent of a deleted disk may be another's by now */
         v->unguarded[number] = v->unguarded[number] || !is;
     return is;
 }
@@ -200,7 +204,7 @@ static void compare_page(struct plx_verify *v, uint64_t number, uint64_t first, 
     }
 }
 
-/* A block that is in use in an extent that is not. */
+/* Finds blocks in use in an extent whose header says that it is not in use. */
 static void compare_unused(struct plx_verify *v, uint64_t number)
 {
     uint64_t blocks = v->store->info.extent_blocks;

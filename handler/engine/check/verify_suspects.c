@@ -1,4 +1,10 @@
-/* verify_suspects.c - the second look at blocks that do not fit (VERIFY-3, VERIFY-6). */
+/* verify_suspects.c - the second look at suspects (VERIFY-3, VERIFY-6).
+ *
+ * A suspect may be an accident of time: a disk let the block go, and another one got it, while the
+ * check was reading them. So each round walks all live disks again and lists the users of each
+ * suspect. A suspect is settled when its users fit after all, or when they do not fit and no user's
+ * record has changed since it was read: then it is a finding. Otherwise the next round looks again.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +24,7 @@ static int uses_by_addr(const void *a, const void *b)
 
     if (x->addr != y->addr)
         return x->addr < y->addr ? -1 : 1;
-    return (int)y->writable - (int)x->writable; /* who may write comes first */
+    return (int)y->writable - (int)x->writable; /* users that may overwrite in place come first */
 }
 
 static void gather_uses(struct plx_verify *v)
@@ -49,7 +55,7 @@ bool plx_verify_allocated(struct plx_verify *v, uint64_t addr)
     case PLX_PAGE_NONE:
         return false;
     case PLX_PAGE_BAD:
-        return true; /* said before */
+        return true; /* pass 2 has reported it; its bits are unknown */
     case PLX_PAGE_GOOD:
         break;
     }
@@ -69,7 +75,7 @@ static void describe(const struct plx_use *use, const char *name, char ret_text[
              use->writable ? ", which it may overwrite in place" : "");
 }
 
-/* Whether who has the block still is what it was when it was read. */
+/* Whether the user's record is unchanged since the block was claimed for it. */
 static bool user_stays(struct plx_verify *v, const struct plx_use *use,
                        struct plx_vdi_record *ret_record)
 {
@@ -89,7 +95,7 @@ static bool users_stay(struct plx_verify *v, const struct plx_use *uses, size_t 
     return stay;
 }
 
-/* Of those who have a block, ordered: one who does not fit the first; 0: all do. */
+/* The index of a user that does not fit the first one; 0: all users fit. The users are sorted. */
 static size_t misfit(const struct plx_use *uses, size_t count)
 {
     size_t at = 1;
@@ -101,7 +107,7 @@ static size_t misfit(const struct plx_use *uses, size_t count)
     return at < count ? at : 0;
 }
 
-/* The first of those who have a block, in v->uses. */
+/* The index in v->uses of the first user of a block. */
 static size_t first_use(const struct plx_verify *v, uint64_t addr)
 {
     size_t low = 0, high = v->use_count;
@@ -117,7 +123,8 @@ static size_t first_use(const struct plx_verify *v, uint64_t addr)
     return low;
 }
 
-/* True when it is settled, one way or the other. */
+/* Returns true if the suspect is settled. last: this is the last round, so it is settled as busy if
+ * users still change. */
 static bool judge_suspect(struct plx_verify *v, const struct plx_suspect *suspect, bool last)
 {
     struct plx_vdi_record record, other;

@@ -1,15 +1,22 @@
 /* verify_tree.c - the checker's own walk of trees, its marks, and the contents of data blocks.
  *
- * VERIFY_TREE-1  Every node matches its checksum and lies in a metadata extent, every block it
- *     names in a data extent.
- * VERIFY_TREE-2  A block that a live disk may overwrite in place has one user. A common one has any
- *     number, and all of them call it so. Users that do not fit make it a suspect; verify.c looks
- *     at suspects again and tells who they are. A read-only node that was walked is not walked
- *     again: what lies below it is the same; unless a snapshot did not see all of it, for another
- *     may. Contents are read in the order of the store, adjacent blocks in one go. A block of a
- *     disk that is open may have been overwritten or let go since its tree was read: a mismatch
- *     counts only if the newest tree and the log behind it still say the same of it, and for a
- *     snapshot's, if history begins where it did.
+ * VERIFY_TREE-1  Every node matches its checksum and lies in a metadata extent; every block that a
+ *     leaf names lies in a data extent.
+ * VERIFY_TREE-2  A block that a live disk may overwrite in place has one user. A common block has
+ *     any number of users, and each of them calls it common. Claims that do not fit this make the
+ *     block a suspect; verify_suspects.c looks again and reports its users.
+ *
+ * Below a read-only node everything is the same for all who share it, so such a node is walked
+ * once. The exception is a node below which a snapshot does not see everything (PLX_MARK_PARTLY):
+ * another snapshot may see more.
+ *
+ * Contents are read in the order of the store, adjacent blocks in one go. An open disk may have
+ * overwritten or freed a block since its tree was read. A mismatch therefore counts only if the
+ * block is still expected there: by the newest tree and the log behind it, or, for a snapshot's
+ * block, if history still begins where it did.
+ *
+ * Loop: the store's.
+ * Crash story: this file only reads.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +113,7 @@ static void gather(struct plx_verify *v, const struct plx_use *use)
     v->uses[v->use_count++] = *use;
 }
 
-/* Whether somebody else has claimed it, and that as a common block or as one that is not. */
+/* Whether the block was claimed before, as a common block (or as one that is not common). */
 static bool claimed_as(const struct plx_verify *v, uint64_t addr, bool common)
 {
     bool claimed = has(v, PLX_MARK_REACHED, addr) || has(v, PLX_MARK_NAMED, addr);
@@ -114,7 +121,8 @@ static bool claimed_as(const struct plx_verify *v, uint64_t addr, bool common)
     return claimed && has(v, PLX_MARK_COMMON, addr) == common;
 }
 
-/* Whether no recovery of the disk will mark what its log names here. */
+/* Whether recovery of the disk would not mark a block that its log names here, because the disk is
+ * closed or its owner does not own the extent. */
 static bool is_foreign(const struct plx_verify *v, uint64_t addr)
 {
     uint64_t number = plx_addr_block(addr) / v->store->info.extent_blocks;
@@ -181,7 +189,7 @@ static int by_addr(const void *a, const void *b)
     return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-/* Where a tree has a virtual block: its entry, 0 when absent. */
+/* Looks a block up in the record's newest tree: its entry, or 0 if it is absent. */
 static int look_up(struct plx_verify *v, const struct plx_vdi_record *record, uint64_t vblock,
                    uint64_t *ret_entry)
 {
@@ -202,7 +210,7 @@ static int look_up(struct plx_verify *v, const struct plx_vdi_record *record, ui
     return 0;
 }
 
-/* Whether what the record's tree and the log behind it say of a block is what was expected. */
+/* Whether the record's newest tree and the log behind it still name the same place and checksum. */
 static bool says_the_same(struct plx_verify *v, const struct plx_vdi_record *record,
                           const struct plx_expected *expected)
 {
@@ -218,7 +226,7 @@ static bool says_the_same(struct plx_verify *v, const struct plx_vdi_record *rec
     v->mode = mode;
     v->record = read;
     if (plx_history_tells(&behind, expected->vblock, &addr, &checksum)) {
-        /* and that is newer than any tree */
+        /* The log is newer than any tree. */
     } else if (!plx_addr_is_common(addr) &&
                plx_history_voided(&behind, expected->vblock >> PLX_NODE_SHIFT, 0)) {
         checksum = 0;
@@ -230,9 +238,9 @@ static bool says_the_same(struct plx_verify *v, const struct plx_vdi_record *rec
     return addr == expected->addr && checksum == expected->checksum;
 }
 
-/* Whether the disk, which is open, still has what was expected of a block: it may have moved on
- * since it was read. A record that cannot be read any more excuses nothing. Reading the log again
- * is for live blocks, which come after the log has been read: its buffer is free then. */
+/* Whether an open disk still has the block where it was expected. A record that can no longer be
+ * read excuses nothing. For live blocks the log is read again; its buffer is free by then, because
+ * the walk compares live blocks after the log. */
 static bool still_expected(struct plx_verify *v, const struct plx_expected *expected)
 {
     struct plx_vdi_record record;
@@ -245,7 +253,7 @@ static bool still_expected(struct plx_verify *v, const struct plx_expected *expe
         holds = record.state == PLX_VDI_LIVE && plx_uuid_equal(&record.id, &v->record->id);
         if (holds && expected->live)
             holds = says_the_same(v, &record, expected);
-        else if (holds) /* snapshots may have been let go, which frees what only they saw */
+        else if (holds) /* a snapshot that went may have freed the block */
             holds = record.oldest.batch_seq == v->record->oldest.batch_seq;
         if (!plx_vdi_record_moved(v->store, &record))
             break;
@@ -323,7 +331,7 @@ static void bad_address(struct plx_verify *v, uint64_t addr, uint64_t vblock, co
                     v->record->name, what, (unsigned long long)plx_addr_block(addr), type);
 }
 
-/* Returns whether it was looked at: not when a snapshot does not see it. */
+/* Returns false if the entry was not claimed, because this walk's snapshot does not see it. */
 static bool leaf_entry(struct plx_verify *v, const struct plx_tree_walk *walk, uint64_t entry,
                        uint64_t at, bool read_only)
 {
@@ -334,7 +342,7 @@ static bool leaf_entry(struct plx_verify *v, const struct plx_tree_walk *walk, u
     if (walk->index) {
         if (at >= walk->first_segment && at < walk->last_segment)
             plx_verify_segment(v, addr, false);
-        return true; /* others are given up, or told by the record */
+        return true; /* older segments are given up; later ones the record names */
     }
     if (!walk->nodes_only && at >= walk->blocks) {
         plx_verify_find(v, PLX_FINDING_ERROR, "address", addr, at,
@@ -357,7 +365,7 @@ static bool leaf_entry(struct plx_verify *v, const struct plx_tree_walk *walk, u
     if (known || (!read_only && !common &&
                   plx_history_voided(snapshot ? walk->exclude : walk->behind, at >> PLX_NODE_SHIFT,
                                      walk->seq)))
-        return true; /* read already, or its checksum does not hold any more */
+        return true; /* its contents were compared already, or its checksum no longer holds */
     plx_verify_data(v, addr, at, plx_entry_checksum(entry), walk->behind != NULL);
     return true;
 }
@@ -378,11 +386,11 @@ static bool load_node(struct plx_verify *v, uint64_t entry, unsigned level, uint
     return !wrong;
 }
 
-/* Whether all that lies below a node was claimed by a walk before this one. */
+/* Whether an earlier walk has claimed everything below a node. */
 static bool walked(const struct plx_verify *v, const struct plx_tree_walk *walk, uint64_t addr,
                    bool shared)
 {
-    /* Named, not reached: what lies below it was not claimed. */
+    /* A walk of nodes only leaves NAMED: data below was not claimed, but nodes were. */
     if (walk->nodes_only && has(v, PLX_MARK_NAMED, addr))
         return true;
     return !has(v, PLX_MARK_PARTLY, addr) &&
@@ -390,7 +398,7 @@ static bool walked(const struct plx_verify *v, const struct plx_tree_walk *walk,
             plx_marked(&v->own, v->store, PLX_MARK_REACHED, addr));
 }
 
-/* Returns whether all that lies below it is claimed. */
+/* Returns whether everything below the node is claimed. */
 static bool walk_node(struct plx_verify *v, const struct plx_tree_walk *walk, uint64_t entry,
                       unsigned level, uint64_t index, bool read_only)
 {
@@ -402,13 +410,13 @@ static bool walk_node(struct plx_verify *v, const struct plx_tree_walk *walk, ui
     if (v->error)
         return true;
     if ((entry & PLX_ENTRY_SUPERPAGE) || plx_addr_is_common(addr) ||
-        !plx_verify_type_is(v, addr, PLX_EXTENT_META)) {
+        !plx_verify_type_is(v, addr, PLX_EXTENT_META)) { /* VERIFY-2 */
         bad_address(v, addr, PLX_NO_VBLOCK, "a node", "metadata");
         if ((entry & PLX_ENTRY_SUPERPAGE) || plx_addr_is_common(addr) ||
             !plx_verify_is_unused(v, addr) || !plx_entry_checksum(entry))
             return true;
-        /* Its extent's page may have gone back. If the node matches its checksum, what lies below
-         * it is the disk's all the same. */
+        /* The extent's header may be an older state, because the device lost a write. If the node
+         * matches its checksum, everything below it is the disk's all the same. */
     }
     known = walked(v, walk, addr, shared);
     plx_verify_claim(v, addr, PLX_NO_VBLOCK, walk->index ? "node of the log's index" : "node",

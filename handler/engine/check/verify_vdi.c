@@ -1,4 +1,5 @@
-/* verify_vdi.c - each virtual disk by itself (VERIFY-1, VERIFY-3 to VERIFY-5, VERIFY-7). */
+/* verify_vdi.c - passes 3 and 4 of verify.c: each virtual disk by itself (VERIFY-1, VERIFY-3 to
+ * VERIFY-5, VERIFY-7). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +28,8 @@ static void merge_marks(struct plx_verify *v, struct plx_marks *into, bool settl
             v->error = PLX_ERR_NOMEM;
             return;
         }
-        /* Of a disk that cannot be read in one piece nothing is claimed. */
+        /* A disk that was not read in one piece claims nothing for certain: all its marks become
+         * NAMED, so that its blocks count neither as leaks nor as wrongly free. */
         for (size_t i = 0; i < PLX_MARKS * words; i++)
             into->extents[extent][settled ? i : PLX_MARK_NAMED * words + i % words] |= own[i];
     }
@@ -42,7 +44,8 @@ static void wrong_count(struct plx_verify *v, const char *what, uint64_t said, u
                     plx_is_or_are(said), what, (unsigned long long)counted, plx_is_or_are(counted));
 }
 
-/* What others have as well was not walked again, and not counted. */
+/* VERIFY-7. If the tree shares nodes with others, which are not walked again, the counts are not
+ * known. */
 static void compare_counts(struct plx_verify *v)
 {
     const struct plx_keyframe *said = &v->record->keyframe;
@@ -55,7 +58,7 @@ static void compare_counts(struct plx_verify *v)
         wrong_count(v, "known by checksum", said->vouched, v->live.vouched);
 }
 
-/* Log, trees and index of v->record, into v->own. */
+/* Walks the index, the log and the trees of v->record; marks go into v->own. */
 void plx_verify_walk_vdi(struct plx_verify *v)
 {
     const struct plx_vdi_record *record = v->record;
@@ -63,7 +66,8 @@ void plx_verify_walk_vdi(struct plx_verify *v)
     struct plx_history behind = {0};
     struct plx_tree_walk index = {
         .index = true, .first_segment = record->first_segment, .last_segment = last};
-    /* It tells what is not the clone's to free; its data is for those who see it to claim. */
+    /* A clone needs only the nodes of the tree it began with, to know what it must not free
+     * (RECLAIM-4). The data is claimed by the disks and snapshots that see it. */
     struct plx_tree_walk origin = {.read_only = true, .nodes_only = true};
     struct plx_tree_walk rewound = {
         .blocks = plx_div_up(record->keyframe.size_bytes, PLX_BLOCK_SIZE), .read_only = true};
@@ -91,7 +95,8 @@ void plx_verify_walk_vdi(struct plx_verify *v)
     plx_history_free(&behind);
 }
 
-/* Contents of a disk that is open: what it reads of the trees counts for nothing else. */
+/* Compares the contents of an open disk. The walk's marks are thrown away, because the disk may
+ * have moved on. */
 static void check_contents(struct plx_verify *v)
 {
     struct plx_marks own = v->own;
@@ -189,7 +194,7 @@ void plx_verify_vdi(struct plx_verify *v, uint32_t slot)
     v->record = NULL;
 }
 
-/* What deleted disks still have, and nobody else. */
+/* Marks what deleted disks still have, so that it is told apart from other leaks. */
 void plx_verify_walk_deleted(struct plx_verify *v)
 {
     struct plx_slot_scan scan = {0};

@@ -44,8 +44,8 @@ static void note_flushed(struct plx_op *op)
         vdi->unflushed = false;
 }
 
-/* Whether a flush must come before the window is acknowledged: for what it wrote in place, or for
- * earlier writes that it found done. What went through the log is durable already. */
+/* Whether a flush must come before the window is acknowledged (INV-1): for what it wrote in place,
+ * or for earlier writes that it found done. What went through the log is durable already. */
 static bool must_flush(const struct plx_op *op)
 {
     bool durable = (!op->vdi->log.write_back && !plx_op_vouching(op)) || op->request->fua;

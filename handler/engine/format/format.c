@@ -1,4 +1,4 @@
-/* format.c - checksums of what lies on the store, and nodes. Stateless; see format.h. */
+/* format.c - checksums, the common part of gates, and radix nodes. Stateless; see format.h. */
 #include <isa-l/crc.h>
 
 #include "engine/base/hash.h"
@@ -8,7 +8,9 @@
 
 uint32_t plx_crc32c_more(uint32_t crc, const void *bytes, size_t count)
 {
-    /* ISA-L neither inverts before nor after; its buffer is const in all but name. */
+    /* ISA-L inverts the sum neither before nor after. It does not change the buffer, though its
+     * parameter is not const. */
+
     return ~crc32_iscsi((unsigned char *)(uintptr_t)bytes, (int)count, ~crc);
 }
 
@@ -46,7 +48,7 @@ bool plx_format_all_zero(const void *block)
     return bytes[0] == 0 && memcmp(bytes, bytes + 1, PLX_BLOCK_SIZE - 1) == 0;
 }
 
-/* The gate's first half, the same for every one-block structure. */
+/* The part of a gate that is the same for every one-block structure: magic number and checksum. */
 int plx_format_check_block(const void *block, const char *magic, const char *what,
                            struct plx_fault *fault)
 {
@@ -80,7 +82,7 @@ void plx_node_set_read_only(void *node)
     }
 }
 
-/* Block 0 is a superblock: nobody maps it, and an address of 0 is none. */
+/* Block 0 holds a superblock, so no entry maps it: address 0 means that nothing is mapped. */
 bool plx_format_data_addr_valid(uint64_t addr, uint64_t addr_limit)
 {
     return plx_addr_block(addr) && plx_addr_block(addr) < addr_limit;

@@ -1,4 +1,5 @@
-/* format_inside.h - what the files of engine/format share: places, little-endian access, checksums.
+/* format_inside.h - what the files of engine/format/ share: offsets, little-endian access,
+ * checksums.
  */
 #ifndef PLX_FORMAT_INSIDE_H
 #define PLX_FORMAT_INSIDE_H
@@ -25,7 +26,7 @@
 #define SPANS_OFFSET 2048u
 #define SPAN_BYTES 32u
 
-/* Bits set here are understood. */
+/* The feature bits that this program knows. */
 #define KNOWN_INCOMPATIBLE (PLX_INCOMPATIBLE_RANGES | PLX_INCOMPATIBLE_COMMON)
 #define KNOWN_READ_COMPATIBLE 0ull
 

@@ -47,7 +47,7 @@ int plx_format_segment_decode(const void *block, const struct plx_uuid *store,
         .time_ns = get64(b + 96),
         .start = get32(b + 184),
     };
-    if (!h.start) /* of before there was any other */
+    if (!h.start) /* an older program wrote it: batches began there always */
         h.start = PLX_SEGMENT_HEADER_BYTES;
     if (!plx_uuid_equal(&store_id, store) || !plx_uuid_equal(&vdi_id, vdi) ||
         h.segment != segment || h.next_addr >= addr_limit || h.epoch > PLX_COUNTER_MAX ||
@@ -231,7 +231,8 @@ uint32_t plx_record_checksum(const struct plx_record *record, uint64_t index)
     return get32(record->checksums + index * 4);
 }
 
-/* Type-specific half of plx_record_next: payload lies at `payload` and is wholly inside. */
+/* The part of plx_record_next() that depends on the type. The payload lies wholly inside the batch.
+ */
 static bool decode_payload(struct plx_record *r, uint64_t word, const uint8_t *payload,
                            uint64_t addr_limit)
 {

@@ -3,7 +3,8 @@
 
 /* ---- Superblock ---- */
 
-/* The first range has a place of its own, which was there before there were others. */
+/* The first range has an offset of its own, because it was there before a volume could have
+ * several. */
 static void put_ranges(uint8_t *b, const struct plx_superblock *s)
 {
     put64(b + 88, s->range[0].first);
@@ -86,7 +87,8 @@ static bool power_of_two(uint64_t v)
     return v && (v & (v - 1)) == 0;
 }
 
-/* Each further on than the one before, and not its continuation. */
+/* Each range begins behind the one before it, with a gap: without a gap the two would be one range.
+ */
 static bool ranges_plausible(const struct plx_superblock *s)
 {
     uint64_t limit = PLX_BLOCK_MAX / s->extent_blocks, from = 0;
@@ -102,7 +104,8 @@ static bool ranges_plausible(const struct plx_superblock *s)
     return s->range[0].extents >= 3;
 }
 
-/* Whole extents of one range of this volume, behind its extent 0; no two have one in common. */
+/* Each span consists of whole extents of one range of this volume, without extent 0. Spans do not
+ * overlap. */
 static bool spans_plausible(const struct plx_superblock *s)
 {
     for (uint32_t i = 0; i < s->spans; i++) {

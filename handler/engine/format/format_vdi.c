@@ -14,7 +14,7 @@ void plx_format_put_keyframe(uint8_t *b, const struct plx_keyframe *k)
     put64(b + 40, k->prev_hash);
     put64(b + 48, k->snap_seq);
     put64(b + 56, k->time_ns);
-    put64(b + 64, k->mapped + 1); /* 0: not known, as from before they were counted */
+    put64(b + 64, k->mapped + 1); /* 0: not known, as older programs wrote it */
     put64(b + 72, k->vouched + 1);
 }
 
@@ -39,7 +39,8 @@ bool plx_format_get_keyframe(const uint8_t *b, uint64_t addr_limit, struct plx_k
         k.pos % 512 || k.batch_seq > PLX_COUNTER_MAX || k.snap_seq > PLX_COUNTER_MAX ||
         k.time_ns > PLX_TIME_MAX)
         return false;
-    if (k.mapped > plx_div_up(k.size_bytes, PLX_BLOCK_SIZE)) /* no reason not to open the disk */
+    /* a wrong count is no reason to refuse the disk */
+    if (k.mapped > plx_div_up(k.size_bytes, PLX_BLOCK_SIZE))
         k.mapped = PLX_MAPPED_UNKNOWN;
     if (k.mapped == PLX_MAPPED_UNKNOWN || k.vouched > k.mapped)
         k.vouched = PLX_MAPPED_UNKNOWN;
@@ -82,7 +83,7 @@ static void put_rewinds(uint8_t *b, const struct plx_vdi_record *r)
     }
 }
 
-/* Into a record whose key frame is known. */
+/* The record's key frame has been decoded already. */
 static bool get_rewinds(const uint8_t *b, uint64_t addr_limit, struct plx_vdi_record *r)
 {
     uint64_t pos = 0;
@@ -150,7 +151,8 @@ void plx_format_vdi_record_encode(const struct plx_uuid *store, const struct plx
     plx_format_seal_block(b);
 }
 
-/* Walks count a tree's levels down: one that has a root has levels, as many as a disk's may. */
+/* Code that walks a tree counts its levels down to 0. So a tree that has a root must have as many
+ * levels as a disk's tree may have. */
 static bool origin_plausible(const struct plx_vdi_record *r, uint64_t addr_limit)
 {
     uint64_t addr = plx_entry_addr(r->origin_root);

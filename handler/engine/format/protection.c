@@ -1,4 +1,4 @@
-/* protection.c - the bounds of a disk's protection, as its record and the registry keep it. */
+/* protection.c - the limits of a disk's protection settings, for its record and the registry. */
 #include "engine/engine.h"
 
 static int check_tier(const struct plx_tier *tier, const struct plx_tier *finer,

@@ -1,20 +1,31 @@
-/* changes.c - when a range of blocks was changed, after the log.
+/* changes.c - between which snapshots a range of blocks was changed: plx_range_change_list() of
+ * engine_history.h, from the newest interval to the oldest.
  *
- * CHANGES-1  The log is read in stretches, the newest first, each forward from the start of a
- *     segment: so whoever wants the newest changes reads no more than it takes.
- * CHANGES-2  A change is known as exactly as snapshots were taken. A write in place leaves no
- *     record, but its block was mapped by one after the last snapshot before it (INV-3), so the
- *     interval between the two snapshots counts all the same. Voided checksums say nothing more.
- * CHANGES-3  What the log says last of the range in an interval decides. A block that was mapped
- *     then lies where no snapshot before has it, so the two snapshots differ. An UNMAP record names
- *     blocks that were absent, too, or came in the interval, and a rewind may bring any range back,
- *     or leave it as it was: there the two maps are asked, as diff.c does.
- * CHANGES-4  Rewinds are known from the disk's record, too: the log behind one may have been
- *     written anew without what announced it (RECLAIM-10), or not say so yet (rewind.c).
- * CHANGES-5  The log is kept from the oldest snapshot on, so before it the maps are asked: what
- *     differs there from what the disk began with was changed. Of all else it is not known whether
- *     it was, if snapshots have gone that knew, and that is what is said.
- * Loop: the store's; the reader's reads.
+ * An interval lies between two snapshots that follow each other; the newest one lasts from the last
+ * snapshot to the present. What the log says of the range in one interval:
+ *
+ *  last record that touches the range   sign          the range changed
+ *  none                                 SIGN_NONE     no
+ *  MAP                                  SIGN_WRITTEN  yes
+ *  UNMAP, or a rewind in the interval   SIGN_PERHAPS  if the maps of the two snapshots differ
+ *
+ * CHANGES-1  The log is read in stretches, newest first, each forward from the start of a segment.
+ *     So a caller who wants only the newest changes reads only as much log as that takes.
+ * CHANGES-2  A change is known to lie between two snapshots, never more exactly. A write in place
+ *     leaves no record, but its block was mapped by a MAP record after the last snapshot (INV-3),
+ *     so the interval is right all the same. VOID records are passed over, since they add nothing.
+ * CHANGES-3  The last record that touches the range decides. A block that a MAP record maps lies
+ *     where no earlier snapshot has it, so the two snapshots differ. An UNMAP record may name
+ *     blocks that were absent before, or that were written in the same interval. A rewind may
+ *     change any range or leave it as it was. In these cases the two maps are compared (diff.c).
+ * CHANGES-4  Rewinds are also taken from the disk's record. The log may lack the REWIND record,
+ *     because it was rewritten without it (RECLAIM-10), or because the rewind is not yet announced.
+ * CHANGES-5  The log begins at the oldest kept snapshot. For the interval before that snapshot, its
+ *     map is compared with what the disk began with: a range that differs was changed. A range that
+ *     is equal may still have been changed and changed back. If snapshots of that time are gone,
+ *     the answer is therefore "unknown".
+ *
+ * Loop: the store's; it runs while the log and nodes are read.
  * Crash story: nothing is written.
  */
 #include <stdlib.h>
@@ -25,14 +36,14 @@
 #include "engine/history/diff.h"
 #include "engine/log/replay.h"
 
-/* What was met last of the range (CHANGES-3). */
+/* What the last record of the interval that touches the range says (CHANGES-3). */
 enum sign {
     SIGN_NONE,
     SIGN_WRITTEN,
-    SIGN_PERHAPS, /* the maps know */
+    SIGN_PERHAPS, /* the two maps are compared */
 };
 
-/* A snapshot, and what came between it and the one before. */
+/* A snapshot, and what the log says of the interval that ends with it. */
 struct mark {
     uint64_t seq, time_ns;
     enum sign sign;
@@ -42,14 +53,15 @@ struct changes {
     struct plx_log_reader reader;
     uint64_t first, end; /* the range */
     /* The stretch being read. */
-    uint64_t end_seq; /* the batch it ends before */
+    uint64_t end_seq; /* batches from this one on belong to a stretch that was read before */
     struct mark *marks;
     size_t count, capacity;
     enum sign sign; /* since the last mark */
     bool no_memory;
-    /* of the record's (CHANGES-4): the next one, and where told ones begin */
+    /* Indexes into the record's table of rewinds (CHANGES-4): the next one to be met in this
+     * stretch, and the first one that later stretches have accounted for. */
     uint32_t rewind, rewinds;
-    /* The interval whose beginning is not found yet. */
+    /* The interval whose end was read and whose beginning was not. */
     struct plx_range_change open;
     enum sign open_sign;
     bool stopped;
@@ -68,7 +80,7 @@ static bool add_mark(struct changes *changes, const struct plx_record *record)
     return true;
 }
 
-/* CHANGES-4: those that lie before this end of a batch. */
+/* CHANGES-4: accounts for the rewinds before a log position. */
 static void pass_rewinds(struct changes *changes, uint64_t pos)
 {
     while (changes->rewind < changes->rewinds &&
@@ -90,7 +102,7 @@ static bool on_record(void *context, const struct plx_record *record)
     if (changes->reader.batch_header.seq >= changes->end_seq)
         return false;
     if (changes->reader.batch_header.seq <= changes->reader.record->oldest.batch_seq)
-        return true; /* history begins later */
+        return true; /* the batch lies before the beginning of history */
     pass_rewinds(changes, changes->reader.cursor.pos);
     switch (record->type) {
     case PLX_RECORD_MAP:
@@ -99,17 +111,17 @@ static bool on_record(void *context, const struct plx_record *record)
     case PLX_RECORD_UNMAP:
         changes->sign = is_in_range(changes, record) ? SIGN_PERHAPS : changes->sign;
         return true;
-    case PLX_RECORD_REWIND: /* the record at hand may be older */
+    case PLX_RECORD_REWIND: /* the VDI record in memory may be older than this rewind */
         changes->sign = SIGN_PERHAPS;
         return true;
     case PLX_RECORD_SNAPSHOT:
         return add_mark(changes, record);
-    default:
+    default: /* CHANGES-2 */
         return true;
     }
 }
 
-/* Whether the instant at the end of the interval that is open has the range as `from` has it. */
+/* Compares the range in the snapshot that ends the open interval with the range in `from`. */
 static int ask_map(struct changes *changes, const struct plx_map *from, bool *ret_differs,
                    struct plx_fault *fault)
 {
@@ -125,7 +137,7 @@ static int ask_map(struct changes *changes, const struct plx_map *from, bool *re
     return error;
 }
 
-/* CHANGES-5 */
+/* CHANGES-5: compares with what the disk began with: its origin's tree, or nothing. */
 static int ask_since_creation(struct changes *changes, bool *ret_differs, struct plx_fault *fault)
 {
     const struct plx_vdi_record *record = changes->reader.record;
@@ -154,7 +166,7 @@ static int ask_since_snapshot(struct changes *changes, bool *ret_differs, struct
     return error;
 }
 
-/* CHANGES-3, CHANGES-5 */
+/* Whether the caller is told of the open interval (CHANGES-3, CHANGES-5). */
 static int judge(struct changes *changes, bool *ret_told, struct plx_fault *fault)
 {
     const struct plx_keyframe *begins = &changes->reader.record->oldest;
@@ -172,7 +184,7 @@ static int judge(struct changes *changes, bool *ret_told, struct plx_fault *faul
     return error;
 }
 
-/* The interval that is open begins at this snapshot. */
+/* The open interval begins at this snapshot: tells of it and opens the one before. */
 static int close_interval(struct changes *changes, const struct plx_snapshot_info *from,
                           struct plx_fault *fault)
 {
@@ -193,7 +205,7 @@ static int tell_stretch(struct changes *changes, struct plx_fault *fault)
 {
     int error = 0;
 
-    if (changes->open_sign == SIGN_NONE) /* else what came later in the interval decides */
+    if (changes->open_sign == SIGN_NONE) /* else a later record of the same interval decides */
         changes->open_sign = changes->sign;
     for (size_t i = changes->count; i > 0 && !changes->stopped && !error; i--) {
         const struct mark *mark = &changes->marks[i - 1];
@@ -206,8 +218,8 @@ static int tell_stretch(struct changes *changes, struct plx_fault *fault)
     return error;
 }
 
-/* Reads the stretch from the last segment that begins before snapshot seq, else from the oldest.
- * *ret_before: snapshots before it. */
+/* Reads the stretch from the last segment that begins before snapshot seq, or else from the oldest
+ * segment. *ret_before: the last snapshot before the stretch. */
 static int read_stretch(struct changes *changes, uint64_t seq, uint64_t *ret_before,
                         struct plx_fault *fault)
 {
@@ -247,7 +259,7 @@ static int read_all(struct changes *changes, struct plx_fault *fault)
     while (!error && !changes->stopped && !changes->oldest) /* CHANGES-1 */
         error = read_stretch(changes, before, &before, fault);
     if (error == PLX_ERR_NOT_FOUND && before == UINT64_MAX)
-        error = 0; /* an empty log: all is in the key frame */
+        error = 0; /* the log is empty: the key frame includes everything */
     return error || changes->stopped ? error : close_interval(changes, &creation, fault);
 }
 

@@ -1,19 +1,23 @@
-/* diff.c - what differs between two instants: walks both maps together, newest layers merged.
+/* diff.c - which ranges differ between two instants: plx_vdi_diff() of engine_history.h.
  *
- * DIFF-1  Two instants that map a block to the same address hold the same bytes there. Nothing that
- *     a snapshot sees is overwritten in place (INV-3) or freed, so this is so for two snapshots, of
- *     one disk or of a clone and its ancestors, and for a snapshot and the newest state of a disk:
- *     what may be overwritten in place there lies at addresses that no snapshot has. Two disks'
- *     newest states share only what a snapshot sees.
- * DIFF-2  A block at different addresses is told although its bytes may be equal: checksums have 24
- *     bits, too few to call blocks equal. So the ranges hold all that differs, and nothing that was
- *     not written or unmapped between the instants.
- * DIFF-3  Equal entries name equal subtrees, and these are passed over unread unless an overlay
- *     speaks of a block below. So cost follows what changed, never the size. Leaves are looked at
- *     in groups, whose nodes are read at the same time.
- * Loop: the store's; it turns while nodes are read. Instants never change.
- * Crash story: nothing is
- *   written.
+ * An instant is a tree (the key frame that it is read through) and an overlay: the changes that
+ * were replayed from the log behind it. The walk goes down both trees together. At each leaf, what
+ * the overlays say replaces what the trees say.
+ *
+ * DIFF-1  Two instants that map a block to the same address hold the same bytes there. A block that
+ *     a snapshot sees is neither overwritten in place (INV-3) nor freed. So this holds for two
+ *     snapshots, of one disk or of a clone and its ancestors. It holds for a snapshot and a disk's
+ *     newest state, because the disk overwrites in place only at addresses that no snapshot has.
+ *     And the newest states of two disks share only addresses that a snapshot sees.
+ * DIFF-2  A block at different addresses counts as different even if its bytes are equal, because
+ *     24 bits of checksum are too few to call blocks equal. So the ranges hold everything that
+ *     differs, and nothing that was neither written nor unmapped between the instants.
+ * DIFF-3  Equal entries name equal subtrees. The walk does not read them, unless an overlay speaks
+ *     of a block below. So the cost follows what changed, not the size of the disk. Leaves are
+ *     compared in groups, so that their nodes are read at the same time.
+ *
+ * Loop: the store's; it runs while nodes are read. Instants never change.
+ * Crash story: nothing is written.
  */
 #include "engine/history/diff.h"
 
@@ -23,11 +27,11 @@
 #include "engine/disk/vdi.h"
 #include "engine/loop/cache.h"
 
-/* The entry of a node above a tree's root: the tree lies below its first child. */
+/* Stands for a node above the root of the lower tree; its first child leads to that root. */
 #define IMPLIED UINT64_MAX
 
-#define STOPPED 1 /* by the visitor */
-#define GROUP 8   /* leaves: twice as many nodes, half of the smallest cache */
+#define STOPPED 1 /* a result: the visitor wants no more */
+#define GROUP 8   /* leaves, so 16 nodes: half of the smallest node cache */
 
 /* What an overlay says of one leaf. */
 struct said {
@@ -38,15 +42,15 @@ struct said {
 struct side {
     const struct plx_map *map; /* NULL: an instant at which nothing was mapped */
     const char *name;          /* of its disk */
-    size_t at;                 /* the first slot that is not passed yet */
-    uint8_t nodes[PLX_LEVELS_MAX][PLX_BLOCK_SIZE]; /* on the way down, by level - 1 */
+    size_t at;                 /* the first slot of the overlay that the walk has not passed */
+    uint8_t nodes[PLX_LEVELS_MAX][PLX_BLOCK_SIZE]; /* the nodes on the way down, by level - 1 */
 };
 
 /* A leaf that may differ: its entries and what the overlays say of it, for both sides. */
 struct leaf {
     uint64_t index, entries[2];
     struct said said[2];
-    bool needs_nodes; /* what the overlays say is not enough */
+    bool needs_nodes; /* the overlays alone do not tell whether it differs */
 };
 
 struct diff {
@@ -58,7 +62,7 @@ struct diff {
     void *context;
     struct leaf group[GROUP];
     unsigned grouped;
-    struct plx_diff_range range; /* not told yet, in blocks; length 0: none */
+    struct plx_diff_range range; /* the range that may still grow, in blocks; length 0: none */
     struct plx_fault *fault;
 };
 
@@ -71,8 +75,8 @@ static const struct plx_slot *next_slot(const struct side *side)
     return overlay && side->at < overlay->count ? &overlay->sorted[side->at] : NULL;
 }
 
-/* Whether the overlay speaks of a leaf from first to last; slots before are passed for good. That
- * checksums do not hold any more says nothing about what is mapped. */
+/* Whether the overlay says anything of the leaves from first to last. Passes the slots before them,
+ * and VOIDED slots, which say nothing about what is mapped. */
 static bool speaks(struct side *side, uint64_t first, uint64_t last)
 {
     const struct plx_slot *slot = next_slot(side);
@@ -174,7 +178,7 @@ static bool needs_nodes(const struct leaf *leaf)
     return false;
 }
 
-/* Has the group's nodes read; whatever goes wrong shows when they are used. */
+/* Reads the group's nodes into the cache at the same time. Errors show when load() asks again. */
 static void read_ahead(struct diff *diff)
 {
     struct plx_store *store = diff->store;
@@ -245,7 +249,7 @@ static int add_leaf(struct diff *diff, uint64_t index, uint64_t from, uint64_t t
     return diff->grouped == GROUP ? compare_group(diff) : 0;
 }
 
-/* The subtree of a node, as both instants have it. */
+/* Compares the subtrees of one node in both trees. */
 static int walk(struct diff *diff, unsigned level, uint64_t index, uint64_t from, uint64_t to)
 {
     struct side *sides = diff->sides;
@@ -274,7 +278,7 @@ static unsigned levels_of(const struct side *side)
 
     if (!side->map)
         return levels;
-    if (side->map->frozen.count) { /* it may speak of blocks beyond an old, lower tree */
+    if (side->map->frozen.count) { /* the disk may have grown: blocks beyond the tree's levels */
         const struct plx_overlay *overlay = &side->map->frozen;
         uint64_t leaf = plx_slot_leaf(&overlay->sorted[overlay->count - 1]);
 

@@ -1,57 +1,98 @@
-/* reclaim.c - see reclaim.h.
+/* reclaim.c - lets snapshots go: plx_vdi_thin() of engine.h, from beginning to end.
  *
- * RECLAIM-1  A stretch of history that is worked on begins and ends at key frames. It begins at the
- *     one before the last snapshot that stays before the first one that goes, or where history
- *     begins; it ends at one behind the last that goes. So who sees what dies in it is known
- *     (versions.c). If what stays does not fit between the two, it ends at a later one, or they do
- *     not go.
- * RECLAIM-2  Of a key frame that is not kept whole the nodes that the next one replaced are free
- *     already (KEYFRAME-3). Which those are follows from the log: no snapshot came between it and
- *     the announcement of the next. Where snapshots went the announcement says that it is whole.
- * RECLAIM-3  Of key frames that go, those nodes come back that the ones on either side do not have.
- * RECLAIM-4  What a clone began with is its parent's, at least in part: never freed here.
- * RECLAIM-5  Nothing is free, and no log has moved, before a record is durable that says so. Before
- *     that record is written nobody may begin to use what goes.
- * RECLAIM-6  What the caller names (labelled, cloned, read elsewhere) and what is open here stays.
- *     So does the key frame through which it is read, the last one announced before it: what is
- *     written anew keeps the order of snapshots and announcements, so that it is the same one ever
- *     after. Of a clone the caller knows for as long as any disk may have what it had: longer than
- *     the clone itself, if that was cloned.
- * RECLAIM-7  The newest snapshot stays: what it alone sees dies later, and nobody would look there
- *     again.
- * RECLAIM-8  No stretch reaches across a rewind: there blocks come back to life, and the log does
- *     not say which. They are those of the snapshot that it went to; that one is held, and counts
- *     as the one before all that come after the rewind. The last one before a rewind is the newest
- *     of its time (RECLAIM-7).
- * RECLAIM-9  When nothing else before a rewind can go, and all that is left there may, history
- *     begins with that rewind's key frame: it is whole, for all of it is read-only. What rewinds up
- *     to it went to is held by them alone, and goes with them. So a snapshot behind it sees only
- *     what that tree names or the log behind it maps. What nobody has then is not looked for:
- *     blocks came to life again there, and a collection knows how to. It is no more anybody's to
- *     free: what dies behind that key frame before a snapshot saw it does not come back here either
- *     (versions.c, VERSIONS-1).
- * RECLAIM-10  Thrifty: a stretch begins at the last key frame before the first snapshot that goes,
- *     where the one before ended, so that nothing is written anew twice. What was born after the
- *     last snapshot that stays is met all the same: the log is read from that snapshot's batch on
- *     (RECLAIM-1). The key frame goes, too, if nobody needs it: it is not announced where the log
- *     is written anew behind it, so snapshots there are read through the one before, and its nodes
- *     come back by RECLAIM-3. Where the next stretch begins, a mark says; where it ends, thrift.c,
- *     but there, too, a key frame counts from its announcement on only (RECLAIM-6). If a stretch
- *     does not fit its snapshots stay. What lies before the mark stays, whatever is asked for:
- *     reading begins at the last snapshot there, and if that one went, nothing would tell of those
- *     before.
+ * A key frame is the checkpoint of a disk's map: all of the map, written out as a radix tree. A
+ * snapshot is one record in the log. To read a snapshot, the engine loads the last key frame that
+ * the log announces before it and replays the log from there up to the snapshot. Such a key frame
+ * is the anchor of the snapshots behind it; the code calls it a base (struct base). To let
+ * snapshots go, one call takes a stretch of history, from one base to a later one, and frees what
+ * only the snapshots that go can see: data blocks, nodes of bases in between, and segments of log.
  *
- * Synchronous; runs the loop while it reads and writes, so the disk goes on. What the log and the
- * trees say below the record's key frame does not change meanwhile.
- * Crash story: before the record flips nothing has changed, and what was written anew is a leak;
- *   after it, blocks not yet free on the store are leaks that a sweep finds.
+ * One call, step by step. Until step 7 the record on the store names the history as it was.
+ *
+ *  no  step          function                        what it leaves for the next step
+ *   1  holds         plx_reclaim_find_holds          snapshots that must stay (RECLAIM-6)
+ *   2  resume        go_on (thrifty only)            the mark to go on at; or "too little log yet"
+ *   3  look          plx_reclaim_look                which snapshots go; bases; the end
+ *   4  force an end  end_the_segment (if none)       a new key frame; step 1 again
+ *   5  work          plx_reclaim_work_on_stretch,    blocks and nodes to free; the log rewritten
+ *                    ..._begin_with_rewind           in new segments; or a later beginning
+ *   6  settle        settle_keyframes, then          no key frame under way; nobody uses what goes
+ *                    plx_reclaim_check_undisturbed   (else BUSY), and plx_vdi_lets_go refuses it
+ *   7  commit        keyframe_sync in commit         the record names the new history; frees
+ *   8  remember      mark_end, mark_passed           where the next thrifty call goes on
+ *
+ * If the rewritten log does not fit (PLX_REWRITE_FULL), reach_further moves the end of the stretch
+ * and the call begins again at step 1, REACH_TRIES times at most. A thrifty call does not try
+ * again: the snapshots of that stretch stay.
+ *
+ * RECLAIM-1  A stretch begins and ends at a base. Let P be the last snapshot that stays before the
+ *     first one that goes (`previous` in the code). The stretch begins at P's base; without a P, it
+ *     begins where history begins. It ends at a base behind the last snapshot that goes. So for
+ *     each block that dies in the stretch versions.c knows whether a snapshot that stays sees it:
+ *     the block is either older than P, and P sees it, or the log shows its birth. If the rewritten
+ *     log does not fit between the two bases, the stretch ends at a later base, or its snapshots
+ *     stay.
+ * RECLAIM-2  Only a whole key frame, whose nodes are all kept, is a base in the middle of a
+ *     stretch. When no snapshot came between a key frame and the announcement of the next one,
+ *     the disk has freed the nodes that the next one replaced (KEYFRAME-3), so nobody can read
+ *     through it. The log therefore shows which key frames are whole. Where the snapshots between
+ *     them have gone, the log shows it no longer; there the rewritten announcement carries the flag
+ *     "whole".
+ * RECLAIM-3  When a base goes, exactly those of its nodes are freed that neither the next base nor
+ *     the last kept base before it has. At the old end no base before it is kept; there the tree
+ *     that a clone began with takes that part (RECLAIM-4).
+ * RECLAIM-4  A block or node of the tree that a clone began with is never freed here, because
+ *     its origin may still use it.
+ * RECLAIM-5  A block or segment is freed only after a record is durable that no longer names it
+ *     (step 7). Between the caller's listing of what must stay and that record, nobody may begin to
+ *     use one of the snapshots that go. Up to step 6 somebody can; step 6 notices it by the
+ *     counters of labels and clones and by the open instants, and the call ends with BUSY. From
+ *     step 6 on plx_vdi_lets_go() refuses to label or open these snapshots.
+ * RECLAIM-6  A snapshot stays if the caller names it (labelled, cloned, or read by another process)
+ *     or if it is open in this process. Its base stays as well, because readers go on reading
+ *     through it. The rewritten log keeps the order of snapshots and announcements, so the same
+ *     base is found for it ever after. The caller names the snapshot of a clone for as long as any
+ *     disk may use the clone's first blocks; a clone of that clone may use them after the clone
+ *     itself is deleted.
+ * RECLAIM-7  The newest snapshot always stays. A block that only the newest snapshot sees is still
+ *     mapped and dies later. If the snapshot had gone by then, no later call would notice that
+ *     nobody sees the block.
+ * RECLAIM-8  No stretch reaches across a rewind. A rewind maps dead blocks again, and the log does
+ *     not list them: they are the blocks of the snapshot that the disk went back to. So that
+ *     snapshot is held, and it counts as the previous snapshot of all that come after the rewind.
+ *     The last snapshot before a rewind is treated as the newest one of its time (RECLAIM-7).
+ * RECLAIM-9  When nothing else before a rewind can go, and every snapshot left there may go,
+ *     history begins with the rewind's key frame. That key frame is whole, because its tree is
+ *     written out completely and read-only. The snapshots that this rewind and earlier ones went to
+ *     are held by those rewinds alone and go with them. A snapshot behind the key frame then sees
+ *     only what that tree names or what the log behind it maps. Blocks that only the dropped past
+ *     had are left to garbage collection, because the log does not say which of them the rewind
+ *     revived. The same holds for a block of that tree which dies before any later snapshot sees
+ *     it: nobody frees it, so it is left to garbage collection too (VERSIONS-1).
+ * RECLAIM-10  A thrifty call writes no part of the log anew twice for one boundary of the policy:
+ *     a stretch begins where the stretch before it ended, at the last base before the first
+ *     snapshot that goes. Four rules follow.
+ *     - Reading begins earlier, at the batch of the last snapshot that stays. So the call still
+ *       meets every block that was born after that snapshot, as RECLAIM-1 asks.
+ *     - The first base goes too, if nobody needs it. The rewritten log then does not announce it,
+ *       snapshots behind it are read through the base before it, and RECLAIM-3 frees its nodes.
+ *     - A mark says where the next stretch begins, and thrift.c proposes where it ends. The
+ *       proposed key frame becomes the end only once its announcement is read (RECLAIM-6).
+ *     - A snapshot before the mark stays, whatever the caller asks for. Reading begins at the last
+ *       snapshot there; if that one went, nothing would tell who sees the older blocks.
+ *
+ * Loop: the disk's store. The call is synchronous and runs the loop while it reads and writes, so
+ *   the disk goes on. The log and the trees before the record's key frame do not change meanwhile.
+ * Crash story: before the record of step 7 is durable, the old history stands, and the new segments
+ *   are leaks. After it, the new history stands, and freed blocks that the bitmaps on the store
+ *   still show as used are leaks. A garbage collection finds both.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/history/reclaim_inside.h"
 
-/* ---- All of it ---- */
+/* ---- Commit and results (steps 6 and 7) ---- */
 
 static int keyframe_sync(struct plx_vdi *vdi, struct plx_fault *fault)
 {
@@ -62,8 +103,8 @@ static int keyframe_sync(struct plx_vdi *vdi, struct plx_fault *fault)
                  : 0;
 }
 
-/* It takes effect with a key frame that begins afresh: one that was tried before, and failed, knows
- * where the log lay then. */
+/* The change must take effect with a key frame that starts from scratch. A key frame that failed
+ * before keeps its frozen layer and the positions of the log at that time; it has to end first. */
 static int settle_keyframes(struct reclaim *r)
 {
     int error = 0;
@@ -84,7 +125,7 @@ static int commit(struct reclaim *r)
     int error = settle_keyframes(r);
 
     if (!error)
-        error = plx_reclaim_check_undisturbed(r); /* and from here on nobody has a turn */
+        error = plx_reclaim_check_undisturbed(r); /* no turn of the loop before the key frame */
     if (error)
         return error;
 
@@ -97,7 +138,7 @@ static int commit(struct reclaim *r)
     op->next_drop = NULL;
     if (error)
         return error;
-    r->rewrite.move_count = 0; /* the log has them */
+    r->rewrite.move_count = 0; /* the new segments belong to the log now */
     if (r->vdi->thrift)
         plx_thrift_forget(r->vdi->thrift, r->bases[0].keyframe.pos, r->bases[r->end].keyframe.pos);
     return 0;
@@ -134,7 +175,8 @@ static void mark_gone(const struct reclaim *r)
 
 void plx_reclaim_done(struct reclaim *r)
 {
-    /* What was written for nothing, unless a record may name it. */
+    /* Frees new segments that no record names. If writing the record failed, the log has stopped
+     * (sticky) and the record on the store may name them: then they stay allocated (RECLAIM-5). */
     for (size_t i = 0; i < r->rewrite.move_count && !r->vdi->log.sticky; i++)
         if (r->rewrite.moves[i].addr)
             plx_alloc_free(r->store, r->rewrite.moves[i].addr, r->store->info.segment_blocks);
@@ -170,8 +212,8 @@ int plx_reclaim_begin(struct reclaim *r, struct plx_vdi *vdi, const struct plx_t
     };
     if (plx_log_shelf_init(&r->shelf, SHELF_SEGMENTS))
         return plx_reclaim_no_memory(r);
-    /* Those behind may be on their way to the disk, a later one there before an earlier
-     * one. */
+    /* Leaves out the segments behind `limit`: their writes are in flight and may reach the device
+     * out of order. */
     error = plx_log_reader_of(
         r->store, &r->record, vdi->log.segments,
         plx_min_u64(r->limit + 1 - vdi->log.first_segment, vdi->log.segment_count), &r->reader,
@@ -180,10 +222,11 @@ int plx_reclaim_begin(struct reclaim *r, struct plx_vdi *vdi, const struct plx_t
     return error;
 }
 
-/* ---- Ending elsewhere: FULL, look again ---- */
+/* ---- Another end of the stretch: both functions return FULL, and the caller looks again ---- */
 
-/* Twice as far: a longer stretch has more room to spare. If there is no such end, or that was the
- * last try, they stay, and what comes behind has its turn. */
+/* Asks for an end twice as far away, because a longer stretch leaves more room for the rewritten
+ * log. If there is no such end, or this was the last try, the snapshots up to `upto` stay and the
+ * next call goes on behind them. */
 static int reach_further(struct reclaim *r)
 {
     const struct plx_keyframe *from = &r->bases[r->from].keyframe,
@@ -194,8 +237,8 @@ static int reach_further(struct reclaim *r)
     return PLX_REWRITE_FULL;
 }
 
-/* So that there is a key frame behind all snapshots, and the segment it lies in is
- * complete: nearer ones may do then, too. Once. */
+/* Ends the current segment and writes a key frame: then a base lies behind all snapshots, in a
+ * complete segment. Then nearer ends are tried again, too. At most once per call. */
 static int end_the_segment(struct reclaim *r)
 {
     int error;
@@ -221,7 +264,7 @@ static struct plx_thrift_mark mark_here(const struct reclaim *r)
     };
 }
 
-/* Nothing went up to here. */
+/* Remembers that no snapshot up to here can go. */
 static void mark_passed(struct reclaim *r)
 {
     struct plx_thrift_mark mark = mark_here(r);
@@ -256,7 +299,8 @@ static void mark_end(struct reclaim *r)
     plx_thrift_set(r->vdi->thrift, &mark);
 }
 
-/* Where the mark is, if there is one; whether what is behind it is too little. */
+/* Goes on at the mark of this boundary, if there is one. *ret_waits: the log behind the mark is too
+ * short to be worth working on. */
 static int go_on(struct reclaim *r, bool *ret_waits)
 {
     uint64_t written_to = r->limit, bytes = plx_log_segment_bytes(r->store);
@@ -270,7 +314,7 @@ static int go_on(struct reclaim *r, bool *ret_waits)
     if (!r->mark)
         return 0;
     if (r->vdi->log.applied.pos % bytes == 0)
-        written_to--; /* that one may not have begun */
+        written_to--; /* the segment at that position may not have begun */
     error =
         plx_thrift_end(&r->reader, r->mark, written_to, r->thin->before_ns, &r->planned, r->fault);
     *ret_waits = !error && plx_thrift_waits(r->mark, written_to, r->thin->before_ns);
@@ -285,9 +329,10 @@ static int go_on(struct reclaim *r, bool *ret_waits)
     return error;
 }
 
-/* ---- A slice ---- */
+/* ---- One slice of history ---- */
 
-/* How far nothing can go: for now, for want of room, or because of a rewind (RECLAIM-8). */
+/* Up to which snapshot this call let nothing go: the stretch did not fit, or had no end, or no
+ * snapshot was due. Where a rewind stops the stretch (RECLAIM-8), all up to the last one read. */
 static uint64_t passed_over(const struct reclaim *r)
 {
     if (r->reach->behind)
@@ -295,15 +340,15 @@ static uint64_t passed_over(const struct reclaim *r)
     return r->gone_count && !r->at_rewind ? r->gone[0] - 1 : r->seen;
 }
 
-/* Whether one is to be forced behind what goes: a policy's can stay, but
- * for the last ones. */
+/* Whether to force a base behind the snapshots that go. Not for a boundary between two tiers of a
+ * policy: those snapshots can wait until a base comes by itself. */
 static bool wants_end(const struct reclaim *r)
 {
     return !r->reach->all && r->gone_before_end < r->gone_count && !r->looked_enough &&
            !(r->thin->thrifty && r->thin->every_ns);
 }
 
-/* FULL: the next time it may end elsewhere. */
+/* Returns PLX_REWRITE_FULL when the next try may end the stretch elsewhere. */
 static int thin_once(struct reclaim *r)
 {
     bool waits = false;
@@ -360,7 +405,7 @@ static int thin_slice(struct plx_vdi *vdi, const struct plx_thin *thin, struct r
     error = plx_reclaim_begin(&r, vdi, thin, reach, ret_thinned, fault);
     if (!error)
         error = thin_once(&r);
-    /* It read what is somebody else's now. */
+    /* Not damage: history moved on meanwhile, and what this call read there is reused by now. */
     if (error == PLX_ERR_CORRUPT && (plx_reclaim_history_moved(&r) || plx_reclaim_end_moved(&r)))
         error = plx_fault_set(fault, PLX_ERR_BUSY,
                               "virtual disk %s: its history moved on; try again", vdi->record.name);

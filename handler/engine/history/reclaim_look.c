@@ -1,5 +1,15 @@
-/* reclaim_look.c - the log is read: which snapshots go, which key frames there are, and what holds
- * them (RECLAIM-1, RECLAIM-2, RECLAIM-6 to RECLAIM-10). */
+/* reclaim_look.c - steps 1 and 3 of reclaim.c: reads the log to find which snapshots go, which key
+ * frames can be bases, and what holds them (RECLAIM-1, RECLAIM-2, RECLAIM-6 to RECLAIM-10).
+ *
+ * plx_reclaim_look() reads batch after batch and reacts to three events:
+ *
+ *  event in the log            function          what it decides
+ *  key frame announced         base_appears      a new base, or the same one again
+ *  ... behind a rewind         reach_rewind      the stretch ends before the rewind or begins there
+ *  snapshot                    look_at_snapshot  whether it goes; whether this is enough to work on
+ *
+ * As long as no snapshot goes, each snapshot that stays moves the beginning of the stretch on.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,21 +74,24 @@ static int must_be_held(struct reclaim *r, uint64_t seq)
                : PLX_ERR_BUSY;
 }
 
-/* With no snapshot kept, history moves on with every key frame, and its log is used again. */
+/* While a disk keeps no snapshot, each key frame moves the beginning of history on and gives the
+ * log before it back. */
 bool plx_reclaim_history_moved(const struct reclaim *r)
 {
     return r->vdi->record.oldest.pos != r->record.oldest.pos ||
            r->vdi->record.oldest.root != r->record.oldest.root;
 }
 
-/* The stretch ends at the newest key frame, and a newer one came, which may have replaced it. */
+/* The stretch ends at the key frame that was the newest, and a newer one came, which may have
+ * replaced nodes of it (RECLAIM-2). */
 bool plx_reclaim_end_moved(const struct reclaim *r)
 {
     return r->base_count && !r->bases[r->end].whole &&
            r->vdi->record.keyframe.batch_seq > r->bases[r->end].keyframe.batch_seq;
 }
 
-/* RECLAIM-5: somebody came meanwhile who may use what goes. */
+/* RECLAIM-5: BUSY if anybody began to use a snapshot that goes. A label that was requested
+ * meanwhile counts as one of those, because it may name such a snapshot. */
 int plx_reclaim_check_undisturbed(struct reclaim *r)
 {
     int error = r->vdi->labels_begun != r->reach->labels_ended || r->store->instants_opening ||
@@ -98,7 +111,8 @@ int plx_reclaim_check_undisturbed(struct reclaim *r)
 
 /* ---- Reading the log ---- */
 
-/* One that was applied: if the log ends before it, it is damaged, or it has moved on. */
+/* Reads the next batch. All batches read here were applied, so a log that ends earlier is damaged
+ * or has moved on. */
 int plx_reclaim_next_batch(struct reclaim *r)
 {
     int error = plx_log_reader_next(&r->reader, r->fault);
@@ -110,7 +124,7 @@ int plx_reclaim_next_batch(struct reclaim *r)
                : error;
 }
 
-/* The records of the batch that was read. */
+/* Calls visit for each record of the batch that was read last. */
 int plx_reclaim_each_record(struct reclaim *r,
                             int (*visit)(struct reclaim *r, const struct plx_record *record))
 {
@@ -133,7 +147,7 @@ int plx_reclaim_each_record(struct reclaim *r,
 
 /* ---- Which go, and which key frames there are (RECLAIM-1, RECLAIM-2) ---- */
 
-/* Where the log goes on behind a key frame. */
+/* The position in the log just behind a key frame. */
 struct plx_log_cursor plx_reclaim_behind(const struct plx_keyframe *keyframe)
 {
     return (struct plx_log_cursor){.pos = keyframe->pos,
@@ -151,7 +165,7 @@ static int push_base(struct reclaim *r, const struct plx_keyframe *keyframe)
     return 0;
 }
 
-/* RECLAIM-7: the newest one that was read stays. */
+/* RECLAIM-7: takes the newest snapshot that was read off the list of those that go. */
 static void newest_stays(struct reclaim *r)
 {
     if (!r->gone_count || r->gone[r->gone_count - 1] != r->seen)
@@ -166,7 +180,7 @@ static bool in_range(const struct reclaim *r, uint64_t seq, uint64_t time_ns)
            (!r->thin->before_ns || time_ns < r->thin->before_ns);
 }
 
-/* What time says of it is not true (WITNESS-5). */
+/* Whether the snapshot stays because its time is not to be believed (WITNESS-5). */
 static bool stays_undated(const struct reclaim *r, uint64_t seq)
 {
     const struct plx_thin *thin = r->thin;
@@ -195,8 +209,9 @@ bool plx_reclaim_is_read(const struct reclaim *r, const struct base *base)
     return open || base->needed;
 }
 
-/* The stretch can end at the last key frame: a snapshot that stays follows it, or came before it
- * and stays (RECLAIM-7). */
+/* Makes the last base the end of the stretch, if it can be. The caller has made sure that a
+ * snapshot stays behind that base, or that the newest snapshot stays before it (RECLAIM-7). A
+ * snapshot behind the end stays for this call even if it is on the list. */
 static void end_here(struct reclaim *r)
 {
     const struct plx_keyframe *last = &r->bases[r->base_count - 1].keyframe;
@@ -210,7 +225,7 @@ static void end_here(struct reclaim *r)
     r->gone_before_end = before;
 }
 
-/* Where the last rewind up to a position stands (RECLAIM-8); 0: there was none. */
+/* The position of the last rewind up to a position (RECLAIM-8); 0: there was none. */
 static uint64_t last_rewind(const struct reclaim *r, uint64_t pos)
 {
     uint64_t last = 0;
@@ -221,7 +236,7 @@ static uint64_t last_rewind(const struct reclaim *r, uint64_t pos)
     return last;
 }
 
-/* And which snapshot it went to. */
+/* The snapshot that this rewind went to; 0: there was none. */
 static uint64_t went_to(const struct reclaim *r, uint64_t pos)
 {
     uint64_t last = last_rewind(r, pos), seq = 0;
@@ -232,7 +247,7 @@ static uint64_t went_to(const struct reclaim *r, uint64_t pos)
     return seq;
 }
 
-/* By somebody else than a rewind. */
+/* Whether anything but a rewind holds the snapshot. */
 static bool in_use(const struct reclaim *r, uint64_t seq)
 {
     bool used = plx_reclaim_contains(r->thin->kept, r->thin->kept_count, seq);
@@ -242,7 +257,8 @@ static bool in_use(const struct reclaim *r, uint64_t seq)
     return used;
 }
 
-/* RECLAIM-9 */
+/* RECLAIM-9: lists the snapshots that go if history begins with a rewind's key frame. Gives up at
+ * the first snapshot that must stay for another reason than a rewind. */
 static int note_past(struct reclaim *r, uint64_t seq, uint64_t time_ns)
 {
     r->all_may_go =
@@ -252,7 +268,8 @@ static int note_past(struct reclaim *r, uint64_t seq, uint64_t time_ns)
                : 0;
 }
 
-/* RECLAIM-9, RECLAIM-7 */
+/* Whether history can begin with this key frame: it is a rewind's (RECLAIM-9), no later rewind went
+ * to a snapshot before it, and a newer snapshot stays (RECLAIM-7). */
 static bool can_begin_with(const struct reclaim *r, const struct plx_keyframe *keyframe)
 {
     const struct plx_vdi_record *record = &r->record;
@@ -264,12 +281,13 @@ static bool can_begin_with(const struct reclaim *r, const struct plx_keyframe *k
         if (rewind->pos == keyframe->pos)
             can = rewind->root == keyframe->root;
         else if (rewind->pos > keyframe->pos && rewind->seq <= keyframe->snap_seq)
-            return false; /* that one went to an instant before */
+            return false;
     }
     return can && r->all_may_go && r->vdi->map.gen > keyframe->snap_seq;
 }
 
-/* RECLAIM-8: the stretch ends before it, or begins with it. */
+/* RECLAIM-8: if anything goes before the rewind, the stretch ends before it; else the stretch
+ * begins with the rewind's key frame. */
 static int reach_rewind(struct reclaim *r, const struct plx_keyframe *keyframe)
 {
     if (can_begin_with(r, keyframe))
@@ -287,13 +305,15 @@ static int reach_rewind(struct reclaim *r, const struct plx_keyframe *keyframe)
     return push_base(r, keyframe);
 }
 
-/* RECLAIM-10: no snapshot before it goes. */
+/* RECLAIM-10: whether a thrifty stretch begins at this key frame, since nothing goes before it. */
 static bool begins_stretch(const struct reclaim *r, const struct plx_keyframe *keyframe)
 {
     return r->thin->thrifty && r->previous && (!r->gone_count || r->gone[0] > keyframe->snap_seq);
 }
 
-/* The log names a key frame. */
+/* The log announces a key frame, or a segment's header names the one in effect. whole: the record
+ * says that all its nodes are kept (RECLAIM-2). A base that is not whole gives its place to the
+ * next key frame. */
 static int base_appears(struct reclaim *r, const struct plx_keyframe *keyframe, bool whole)
 {
     struct base *last = &r->bases[r->base_count - 1];
@@ -316,7 +336,14 @@ static int base_appears(struct reclaim *r, const struct plx_keyframe *keyframe, 
     return error;
 }
 
-/* Whether what was found is worth stopping for, now that this snapshot was reached. */
+/* Whether reading stops before this snapshot:
+ *
+ *  reached                         stops if
+ *  the end that thrift.c proposed  there is an end, or nothing goes before the proposed end
+ *  a snapshot too young to go      all that go lie before the end; or at once if the limit is a
+ *                                  time and no further end is asked for (reach->behind)
+ *  the size of a slice             there is an end, or nothing goes and history cannot begin later
+ */
 static bool enough(const struct reclaim *r, uint64_t seq, uint64_t time_ns)
 {
     bool slice = r->segments_read > SLICE_SEGMENTS;
@@ -361,7 +388,8 @@ static int look_at_snapshot(struct reclaim *r, uint64_t seq, uint64_t time_ns)
         r->begin.snap_seq = seq - 1;
     }
     r->seen = seq;
-    if (!stays_undated(r, seq)) /* it is not the first of its period */
+    /* A snapshot whose time is in doubt does not count as the first one of its period. */
+    if (!stays_undated(r, seq))
         r->seen_ns = time_ns;
     return error;
 }
@@ -382,8 +410,8 @@ static int look_at(struct reclaim *r, const struct plx_record *record)
 }
 
 struct last_snapshot {
-    uint64_t upto, after; /* looked for: the last one of these */
-    uint64_t seq;
+    uint64_t upto, after; /* the search is for the last snapshot with after < seq <= upto */
+    uint64_t seq;         /* that snapshot; 0: not found */
 };
 
 static bool note_snapshot(void *context, const struct plx_record *record)
@@ -397,8 +425,9 @@ static bool note_snapshot(void *context, const struct plx_record *record)
     return record->seq <= last->upto;
 }
 
-/* To where the last snapshot up to thin->after can be read from, and its key frame is known; if
- * there is none, to where history begins. */
+/* Seeks the segment that holds the last snapshot up to thin->after, or goes to the mark, and pushes
+ * the key frame in effect there as the first base. Without such a snapshot reading begins where
+ * history begins. */
 static int seek_previous(struct reclaim *r)
 {
     struct last_snapshot last = {.upto = r->thin->after, .after = r->record.oldest.snap_seq};
@@ -435,7 +464,8 @@ static int seek_previous(struct reclaim *r)
     plx_log_reader_seek(&r->reader, &r->record.oldest);
     if (!error)
         error = push_base(r, &r->record.oldest);
-    /* a rewind's is (RECLAIM-9), even if no snapshot follows it before the next key frame */
+    /* The disk frees no nodes of the key frame with which history begins (KEYFRAME-3), even if no
+     * snapshot follows before the next one, as after RECLAIM-9. */
     if (!error)
         r->bases[0].whole = true;
     r->all_may_go = r->record.rewinds && !r->thin->every_ns;

@@ -1,5 +1,17 @@
-/* reclaim_write.c - a stretch of history is written anew without what goes (RECLAIM-1 to RECLAIM-4,
- * RECLAIM-8, RECLAIM-10). */
+/* reclaim_write.c - step 5 of reclaim.c: finds the blocks and nodes that come free, and writes the
+ * stretch of log anew without the snapshots that go (RECLAIM-1 to RECLAIM-4, RECLAIM-8,
+ * RECLAIM-10).
+ *
+ * work() reads the stretch once, batch by batch, and does both at the same time: versions.c follows
+ * which version of each block lived from when to when, and rewrite.c takes the new records. Three
+ * cases need different work:
+ *
+ *  case                                      blocks and nodes   log
+ *  history can begin with a later base       come free          stays as it is, cut at the old end
+ *  snapshots stay before those that go       come free          written anew from base 0 to the end
+ *  history begins with a rewind (RECLAIM-9)  left to garbage    stays as it is, cut at the old end
+ *                                            collection
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +44,7 @@ static int base_each(void *context, uint64_t vblock, uint64_t count,
     return plx_treewalk_each(&r->walk, tree_of(&r->bases[0]), vblock, count, visit, argument);
 }
 
-/* RECLAIM-4 */
+/* RECLAIM-4: whether the block belongs to the tree that this clone began with. */
 static int base_inherited(void *context, uint64_t vblock, uint64_t addr, bool *ret_inherited)
 {
     struct reclaim *r = context;
@@ -48,8 +60,10 @@ static void begin_versions(struct reclaim *r)
 {
     uint64_t before = r->reader.cursor.snap_seq;
 
-    /* With a snapshot before that stays, all that the stretch began with is seen by it, or younger
-     * than it and met in the log (RECLAIM-10: there before the stretch). */
+    /* If a snapshot stays before those that go, that snapshot sees every block of the first base
+     * which was born before it: birth 0 and kept 1 say so. Any younger block is met in the log
+     * (RECLAIM-10: where reading begins before the first base). Without such a snapshot, only
+     * snapshots behind the first base can see its blocks. */
     r->versions = (struct plx_versions){
         .gen = before,
         .kept = r->previous ? 1 : 0,
@@ -61,7 +75,8 @@ static void begin_versions(struct reclaim *r)
 
 /* ---- Writing what stays ---- */
 
-/* How many of the fresh blocks from `at` on lie next to each other: one record. */
+/* How many of the fresh blocks from `at` on follow each other on the disk and on the store, so that
+ * one record can name them all. */
 static uint32_t run_at(const struct reclaim *r, size_t at, uint32_t max)
 {
     const struct plx_versions *v = &r->versions;
@@ -141,8 +156,9 @@ static int put_voids(struct reclaim *r)
     return error;
 }
 
-/* What has changed since this was called last: only the last version of each block. A checksum that
- * is still known must not be voided by what is put for others. */
+/* Writes what has changed since the last call: only the last version of each block. A VOID record
+ * voids a whole leaf, so the order matters: blocks without a true checksum, then the VOID records,
+ * then blocks whose checksum still holds. */
 static int put_changes(struct reclaim *r)
 {
     int error;
@@ -191,7 +207,8 @@ static int put_snapshot(struct reclaim *r, const struct plx_record *record)
 
 /* ---- The stretch ---- */
 
-/* RECLAIM-6 */
+/* Announces the kept base in the rewritten log exactly where the old log announced it, so that each
+ * snapshot keeps its base (RECLAIM-6). */
 static int announced(struct reclaim *r, const struct plx_keyframe *keyframe)
 {
     struct base *base = &r->kept;
@@ -233,7 +250,7 @@ static int work_on(struct reclaim *r, const struct plx_record *record)
     return 0;
 }
 
-/* The nodes of a base that goes (RECLAIM-3). */
+/* Frees the nodes of a base that goes (RECLAIM-3, RECLAIM-4). */
 static int drop_base(struct reclaim *r, size_t at)
 {
     size_t before = r->drop.blocks.count;
@@ -245,7 +262,8 @@ static int drop_base(struct reclaim *r, size_t at)
     return error;
 }
 
-/* Whether snapshots behind it should go on to be read through it. */
+/* Whether a base is kept: somebody reads through it, or without it too much log would have to be
+ * replayed from the kept base before it, or the caller wants key frames at least so close. */
 static bool base_stays(const struct reclaim *r, size_t at)
 {
     const struct plx_keyframe *next = &r->bases[at + 1].keyframe, *kept = &r->kept.keyframe;
@@ -257,7 +275,8 @@ static bool base_stays(const struct reclaim *r, size_t at)
            (apart_ns && next->time_ns > kept->time_ns + apart_ns);
 }
 
-/* RECLAIM-10: with which the stretch before ended. */
+/* RECLAIM-10: whether the first base stays. It may go only if the stretch before ended with it, for
+ * only then the mark knows the kept base before it. */
 static bool beginning_stays(struct reclaim *r)
 {
     const struct plx_keyframe *keyframe = &r->bases[r->from].keyframe;
@@ -295,7 +314,7 @@ static int end_writing(struct reclaim *r)
     return error;
 }
 
-/* It is to be announced. */
+/* From here on this is the last kept base; announced() announces it. */
 static void keep_base(struct reclaim *r, size_t at)
 {
     r->kept = r->bases[at];
@@ -304,7 +323,7 @@ static void keep_base(struct reclaim *r, size_t at)
     r->mappings = 0;
 }
 
-/* From here on the log is written anew. */
+/* The log has reached the base from which on it is written anew. */
 static int begin_rest(struct reclaim *r)
 {
     plx_versions_settle(&r->versions);
@@ -319,7 +338,7 @@ static int begin_rest(struct reclaim *r)
     return 0;
 }
 
-/* The log has reached a base. */
+/* The log has reached a base: it stays, it goes, or the rewritten part begins or ends with it. */
 static int pass_base(struct reclaim *r, size_t at)
 {
     int error;
@@ -347,15 +366,16 @@ static int pass_bases(struct reclaim *r)
     return error;
 }
 
-/* Behind the end it is read on up to the next snapshot, which stays: it tells what is seen by none.
- */
+/* Reading goes on behind the end up to the next snapshot, which stays. A block that dies before
+ * that snapshot may have been seen only by snapshots that go. */
 static bool is_done(const struct reclaim *r)
 {
     return r->passed > r->end && (!r->gone_count || r->versions.kept > r->gone[r->gone_count - 1] ||
                                   r->reader.cursor.seq > r->last_batch);
 }
 
-/* Where the log is read from: RECLAIM-1, RECLAIM-10. */
+/* Where reading begins: at the first base (RECLAIM-1), or, thrifty, at the batch of the last
+ * snapshot that stays, if that lies before the first base (RECLAIM-10). */
 struct plx_log_cursor plx_reclaim_beginning(const struct reclaim *r)
 {
     const struct plx_keyframe *first = &r->bases[0].keyframe;
@@ -387,8 +407,9 @@ static int work(struct reclaim *r)
     return error;
 }
 
-/* Where history is to begin: with the last base before all that stays. Then that is all
- * for this time, and nothing is written. */
+/* If no snapshot stays before those that go, history can begin with a later base: the last one
+ * before the first snapshot that stays, unless somebody reads through one before it. Then the call
+ * does only that and writes no log. */
 static void choose_beginning(struct reclaim *r)
 {
     r->gone_count = r->gone_before_end;
@@ -407,7 +428,8 @@ static void choose_beginning(struct reclaim *r)
     r->drop.oldest = r->bases[r->end].keyframe;
 }
 
-/* RECLAIM-9: there is nothing else to be done before it. */
+/* RECLAIM-9: whether history begins with a rewind's key frame, because no stretch ends before it.
+ */
 bool plx_reclaim_begins_with_rewind(const struct reclaim *r)
 {
     return r->rewound.levels && (!r->end || r->bases[r->end].keyframe.pos > r->rewound.pos);

@@ -1,26 +1,42 @@
-/* rewind.c - a disk's contents become those of an older instant: a clone in its own place.
+/* rewind.c - gives a disk the contents of an older snapshot, in place: plx_vdi_rewind() of
+ * engine_history.h.
  *
- * REWIND-1  The state before is a snapshot, and labelled, before anything changes: so whoever went
- *     back can go forth again, even if it was not he who ended it but a crash.
- * REWIND-2  One flip of the record does it. The key frame in it names a tree written out whole from
- *     the instant, all of it read-only (INV-3), at the log's position; and the record's table holds
- *     the snapshot and the tree, until history begins here or later (REWIND-5).
- * REWIND-3  From the snapshot of the state before until the log has announced that key frame
- *     nothing else is logged: requests wait behind a barrier. So every snapshot either was taken
- *     before and is found through an older key frame, or comes after and is found through this one
- *     (keyframe.c, KEYFRAME-3).
- * REWIND-4  The changes in memory go into an ordinary key frame first, behind the barrier what came
- *     since: so none has to be thrown away, what died is freed in the usual way, and the snapshot
- *     of the state before, which is the next record in the log, needs that key frame's nodes.
- * REWIND-5  An entry of that table goes with the record that says so: history begins with its key
- *     frame (RECLAIM-9) or later. Until then all of the tree stays: nobody frees what is read-only
- *     but who lets history go.
+ * It works like a clone that replaces its origin. A key frame is the checkpoint of a disk's map;
+ * the rewind writes one for the old snapshot and lets the disk's own record name it. One call, step
+ * by step; the record flips in step 7:
  *
- * Synchronous; runs the loop meanwhile.
- * Crash story: before the record flips nothing has changed but that there is a snapshot more; the
- *   tree's nodes are leaks that a sweep finds. After it the disk is what it was then: the log holds
- *   nothing behind the key frame, recovery's own key frame stands in the same place and announces
- *   it.
+ *  no  step                       function                       requests of the disk
+ *   1  open the old snapshot      plx_snapshot_open              go on
+ *   2  write its tree, whole      plx_vdi_write_whole            go on
+ *   3  ordinary key frame         plx_vdi_run                    go on
+ *   4  raise the barrier, drain   change_over                    wait from here on
+ *   5  flush changes to the tree  settle_changes (REWIND-4)      wait
+ *   6  snapshot and label it      keep_state (REWIND-1)          wait
+ *   7  key frame with the detour  plx_keyframe_run (REWIND-2)    wait
+ *   8  REWIND record announced    end of that key frame          go on when it is durable
+ *
+ * REWIND-1  Before anything changes, the current state becomes a snapshot, labelled if the caller
+ *     gives a label. So the operator can go forward again, even if a crash ended the call.
+ * REWIND-2  One write of the VDI record changes the disk's contents. The key frame in that record
+ *     stands at the log's position and names the tree of step 2, all of it read-only (INV-3). The
+ *     record's table of rewinds holds the old snapshot and that tree, until history begins at this
+ *     key frame or later (REWIND-5).
+ * REWIND-3  From the snapshot of step 6 until the log has announced the key frame, nothing else is
+ *     logged, because requests wait behind a barrier. So every snapshot is found either through a
+ *     key frame before the rewind or through the rewind's own (KEYFRAME-3), and never by a replay
+ *     from one side to the other.
+ * REWIND-4  Changes in memory go into ordinary key frames before the snapshot of step 6. So no
+ *     change is thrown away, and blocks that died are freed in the usual way. The last of these key
+ *     frames keeps all its nodes, because the snapshot is the next record in the log.
+ * REWIND-5  An entry leaves the table with the same record that lets history begin at its key frame
+ *     (RECLAIM-9) or later. Until then the whole tree stays, because read-only nodes and blocks are
+ *     freed only when snapshots go.
+ *
+ * Loop: the disk's store. The call is synchronous and runs the loop.
+ * Crash story: before the record of step 7 is durable, the disk has its old contents and perhaps
+ *   one more snapshot; the nodes of the new tree are leaks that a garbage collection finds. After
+ *   it, the disk has the old snapshot's contents. The log holds nothing behind the key frame, so
+ *   recovery writes its own key frame at the same position, and that one logs the REWIND record.
  */
 #include <stdio.h>
 
@@ -41,7 +57,7 @@ static int check(struct plx_vdi *vdi, const struct plx_rewind_options *options,
                              "rewound; try again when that is done",
                              name);
     if (vdi->record.rewinds == PLX_REWINDS_MAX)
-        return plx_fault_set(fault, PLX_ERR_INVALID, /* more space would be no help */
+        return plx_fault_set(fault, PLX_ERR_INVALID, /* not NOSPACE: more space would not help */
                              "virtual disk %s was rewound %u times, as often as its record can "
                              "hold; clone the snapshot and use the clone",
                              name, PLX_REWINDS_MAX);
@@ -73,7 +89,8 @@ static int settle_changes(struct plx_vdi *vdi)
     return error;
 }
 
-/* REWIND-1. Always a new one: the key frame before it has no other use. */
+/* REWIND-1. `changed` makes it a new snapshot even if nothing has changed since the last one: only
+ * a snapshot behind it keeps the last key frame's nodes (REWIND-4). */
 static int keep_state(struct plx_vdi *vdi, const char *label, struct plx_snapshot_info *ret_before)
 {
     struct plx_request snapshot = {.op = PLX_SNAPSHOT}, labelling = {.op = PLX_LABEL};
@@ -92,7 +109,8 @@ static int keep_state(struct plx_vdi *vdi, const char *label, struct plx_snapsho
     return plx_vdi_run(vdi, &labelling);
 }
 
-/* The announcement must not fail for want of space. */
+/* Makes sure that a spare log segment is at hand, since the announcement must not fail for want of
+ * space. */
 static int make_room_in_log(struct plx_vdi *vdi)
 {
     plx_log_want_spare(&vdi->log);
@@ -100,7 +118,7 @@ static int make_room_in_log(struct plx_vdi *vdi)
     return vdi->log.spare_addr ? 0 : vdi->log.spare_error;
 }
 
-/* Behind the barrier (REWIND-3). */
+/* Steps 4 to 8, behind the barrier (REWIND-3). */
 static int change_over(struct plx_vdi *vdi, const struct plx_rewind_options *options,
                        struct plx_keyframe_detour *detour, struct plx_snapshot_info *ret_before)
 {
@@ -115,7 +133,7 @@ static int change_over(struct plx_vdi *vdi, const struct plx_rewind_options *opt
     if (error)
         return error;
     PLX_ASSERT(plx_vdi_idle(vdi) && vdi->map.gen == ret_before->seq);
-    vdi->keyframe.detour = detour;
+    vdi->keyframe.detour = detour; /* REWIND-2 */
     return plx_keyframe_run(vdi);
 }
 
@@ -133,7 +151,7 @@ static int rewind_to(struct plx_vdi *vdi, struct plx_vdi *instant,
     if (!error)
         error = plx_vdi_write_whole(instant, vdi->size_bytes, &whole);
     if (!error)
-        error = plx_vdi_run(vdi, &keyframe); /* so that little is left to do behind the barrier */
+        error = plx_vdi_run(vdi, &keyframe); /* leaves little to do behind the barrier */
     detour.root = whole.root;
     detour.levels = whole.levels;
     detour.mapped = whole.mapped;

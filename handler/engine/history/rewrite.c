@@ -1,23 +1,30 @@
 /* rewrite.c - see rewrite.h.
  *
- * REWRITE-1  Nothing that a record names is changed: what is written goes to new segments, and
- *     counts when a record's index names them (INV-2).
- * REWRITE-2  Batches continue the chain behind the key frame `from`, and end before the position
- *     and the batch number of `to`, where the log goes on as it was.
- * REWRITE-3  Of the segment that `from` lies in, what comes before stays if it is needed; of the
- *     one that `to` lies in, what comes behind.
- * REWRITE-4  No segment behind names a key frame where it lay in the stretch: those that did are
- *     copied, and name the last one that was announced there. One that may still be written to is
- *     not.
- * REWRITE-5  What is copied is read as replay reads it, batch by batch, and into the next segment:
- *     damage, or an old state, would have no second copy any more.
- * REWRITE-6  It takes nothing of the reserve that open disks need to go on (INV-8).
- * REWRITE-7  No batch is empty: in the history that is kept a key frame is announced before the
- *     next one begins (KEYFRAME-3), and that is written anew, too. A forged log that never
- *     announces one gets a batch that says nothing, which does no harm.
+ * REWRITE-1  Nothing that a VDI record names is overwritten. New batches and copies go to newly
+ *     allocated segments, which become part of the log when a record's index of segments names them
+ *     (INV-2). So a crash at any moment leaves the old log whole.
+ * REWRITE-2  The new batches continue the chain of sequence numbers and hashes behind `from`. They
+ *     end at or before the position of `to` and use no batch number behind that of `to`, because
+ *     the log goes on there unchanged.
+ * REWRITE-3  Two segments are shared with the neighbours of the stretch. Batches before `from` in
+ *     its segment are copied, unless history begins with `from`. Batches behind `to` in its segment
+ *     are copied as well.
+ * REWRITE-4  After the rewrite no segment header names a key frame at its old position within the
+ *     stretch. Segments behind `to` whose header does are copied; the copy's header names the last
+ *     key frame that the new log announces. If that would be the segment that the disk still writes
+ *     to, the result is OPEN.
+ * REWRITE-5  Everything that is copied is checked as replay checks it, batch by batch and on into
+ *     the next segment. The old segment is freed later, so an unnoticed damaged or stale batch
+ *     would be lost for good.
+ * REWRITE-6  A rewrite keeps nothing of the reserve that open disks need to write their key frames
+ *     (INV-8). After each allocation it asks every open disk. If one lacks room, the rewrite waits
+ *     until that disk has it, or gives up and frees its segments.
+ * REWRITE-7  No batch is empty. The log announces each kept key frame before the next one begins
+ *     (KEYFRAME-3), and the rewritten log repeats that announcement. A forged log without
+ *     announcements gets a batch without records, which readers pass over.
  *
  * Loop: the store's.
- * Crash story: what was written and no record names is a leak that a sweep finds.
+ * Crash story: new segments that no record names yet are leaks, which a garbage collection finds.
  */
 #include "engine/history/rewrite.h"
 
@@ -66,12 +73,13 @@ static int room_is_left(const struct plx_rewrite *w)
 
         if (error)
             return error;
-        vdi = needs ? w->store->vdis : vdi->next; /* others went on meanwhile */
+        vdi = needs ? w->store->vdis : vdi->next; /* the list may have changed while waiting */
     }
     return 0;
 }
 
-/* A new place for the segment of that number. */
+/* Allocates a new place for the segment of that number (REWRITE-1). The move is listed before the
+ * allocation, so that the caller frees the segment whatever happens later. */
 static int place(struct plx_rewrite *w, uint64_t number, uint64_t *ret_addr)
 {
     int error = push_move(w, number, 0);
@@ -86,7 +94,7 @@ static int place(struct plx_rewrite *w, uint64_t number, uint64_t *ret_addr)
     return error ? failed(w, number, error) : 0;
 }
 
-/* In what comes before the stretch: the key frame in effect where it begins. */
+/* While batches before the stretch are copied: notes the last key frame that they announce. */
 static void note_announcements(struct plx_rewrite *w, uint64_t until)
 {
     const struct plx_log_reader *old = &w->copier;
@@ -100,9 +108,8 @@ static void note_announcements(struct plx_rewrite *w, uint64_t until)
             w->keyframe = record.keyframe;
 }
 
-/* Copies the batches of the old segment that the copier stands in, up to a position or its end
- * (REWRITE-5).
- */
+/* Copies batches of the old segment that the copier stands in, up to a position or the end of that
+ * segment. Reading one batch of the next segment proves that none is missing here (REWRITE-5). */
 static int copy_batches(struct plx_rewrite *w, uint64_t number, uint64_t until, uint8_t *segment)
 {
     struct plx_log_reader *old = &w->copier;
@@ -159,7 +166,7 @@ static int next_segment(struct plx_rewrite *w)
     w->addr = next;
     w->pos = w->number * segment_bytes(w) + PLX_SEGMENT_HEADER_BYTES;
     memset(w->segment, 0, (size_t)segment_bytes(w));
-    w->header = header_here(w); /* of before the batch that will be its first */
+    w->header = header_here(w); /* a header gives the state before the segment's first batch */
     w->header.snap_seq = w->batch_snap_seq;
     w->header.time_ns = w->batch_ns;
     w->header.keyframe = w->batch_keyframe;
@@ -174,7 +181,7 @@ static size_t batch_bytes_max(const struct plx_rewrite *w)
                                                         plx_store_device_block(w->store));
 }
 
-/* REWRITE-2; a batch never reaches the very end of its segment (LOG-3). */
+/* Ends the batch at hand (REWRITE-2). A batch never reaches the very end of its segment (LOG-3). */
 static int write_batch(struct plx_rewrite *w)
 {
     uint32_t block = plx_store_device_block(w->store);
@@ -247,7 +254,7 @@ int plx_rewrite_snapshot(struct plx_rewrite *w, uint64_t seq, uint64_t time_ns)
 
 int plx_rewrite_place(struct plx_rewrite *w, struct plx_keyframe *keyframe)
 {
-    int error = write_batch(w); /* it includes all before it */
+    int error = write_batch(w); /* the key frame includes all records so far; REWRITE-7 */
 
     keyframe->pos = w->pos;
     keyframe->batch_seq = w->seq - 1;
@@ -270,7 +277,7 @@ int plx_rewrite_announce(struct plx_rewrite *w, const struct plx_keyframe *keyfr
 
 /* ---- Beginning and end ---- */
 
-/* REWRITE-3 */
+/* Fills the new copy of the segment of `from` up to `from` (REWRITE-3). */
 static int begin_segment(struct plx_rewrite *w)
 {
     struct plx_log_reader *old = &w->copier;
@@ -325,7 +332,7 @@ int plx_rewrite_begin(struct plx_rewrite *w)
 static int write_skip(struct plx_rewrite *w)
 {
     void *room;
-    int error = write_batch(w); /* it stands alone */
+    int error = write_batch(w); /* a SKIP record is alone in its batch */
 
     if (!error)
         error = plx_rewrite_room(w, plx_record_bytes(PLX_RECORD_SKIP, 0), &room);
@@ -335,14 +342,14 @@ static int write_skip(struct plx_rewrite *w)
     return write_batch(w);
 }
 
-/* What comes behind in the segment that `to` lies in. */
+/* Copies the batches behind `to` in its segment (REWRITE-3). */
 static int copy_behind(struct plx_rewrite *w, uint64_t number, uint8_t *segment)
 {
     plx_log_reader_seek(&w->copier, &w->to);
     return copy_batches(w, number, UINT64_MAX, segment);
 }
 
-/* When nothing of the stretch lies there any more. */
+/* Copies the segment of `to`, if no new batch lies in it. */
 static int copy_last(struct plx_rewrite *w, uint64_t number)
 {
     uint8_t *segment = w->segment + segment_bytes(w);
@@ -369,7 +376,7 @@ static int copy_last(struct plx_rewrite *w, uint64_t number)
     return error ? error : write_segment(w, addr, &w->header, segment);
 }
 
-/* When the stretch ends in that segment. */
+/* Completes the segment of `to`, if the last new batch lies in it, too. */
 static int complete_last(struct plx_rewrite *w)
 {
     int error = plx_log_reader_seek_segment(&w->copier, w->number, w->fault);
@@ -381,7 +388,7 @@ static int complete_last(struct plx_rewrite *w)
     return error ? error : write_segment(w, w->addr, &w->header, w->segment);
 }
 
-/* Ends in an earlier one: those in between are not needed. */
+/* The last new batch lies in a segment before that of `to`: no segment is left in between. */
 static int leave_gap(struct plx_rewrite *w, uint64_t last)
 {
     int error = write_segment(w, w->addr, &w->header, w->segment);
@@ -392,7 +399,8 @@ static int leave_gap(struct plx_rewrite *w, uint64_t last)
     return !error && w->to.pos % segment_bytes(w) ? copy_last(w, last) : error;
 }
 
-/* REWRITE-4 */
+/* Copies a segment behind `to`, with a header that names the last key frame announced (REWRITE-4).
+ */
 static int copy_stale_one(struct plx_rewrite *w, uint64_t number)
 {
     uint8_t *segment = w->segment + segment_bytes(w);
@@ -408,6 +416,7 @@ static int copy_stale_one(struct plx_rewrite *w, uint64_t number)
     return error ? error : write_segment(w, addr, &header, segment);
 }
 
+/* From a segment on, copies each one whose header names a key frame before `to` (REWRITE-4). */
 static int copy_stale(struct plx_rewrite *w, uint64_t number)
 {
     for (;; number++) {

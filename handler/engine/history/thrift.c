@@ -1,27 +1,36 @@
 /* thrift.c - see thrift.h.
  *
- * THRIFT-1  A stretch is worked on when writing it anew costs at most 5/4 of it, reading it 3/2.
- *     Writing costs what stays of it, by what stayed of the last one, and at either end a segment
- *     that is copied: all of them between the key frame where it ends and the first segment that
- *     names that one. Reading costs the same, and what lies between the last snapshot that stays
- *     and its beginning. So a stretch of which everything stays has 8 segments at least, one of
- *     which little does 2.
- * THRIFT-2  What is waited for is more log, nothing else. However little a disk writes, it has no
- *     more than some MiB of log left to work on; at the old end, where nothing is written, nobody
- *     waits.
- * THRIFT-3  Segments' headers say where key frames lie and when. One that crossed the boundary
- *     names only what did.
- * THRIFT-4  A mark holds for the log as it lies. Who writes a stretch anew forgets those in it.
- * Loop: the VDI's, and reading headers runs it.
- * Crash story: memory only.
+ * THRIFT-1  A stretch is worked on only if rewriting it writes at most 5/4 of its bytes and reads
+ *     at most 3/2 of them, or if it has LOOK_MAX segments. So it has at least 8 segments if
+ *     everything stays, and at least 2 if little does. The estimate:
+ *
+ *        cost     of what
+ *        written  the stretch, times the share that stayed of the last stretch (mark->percent)
+ *        written  one segment copied at the beginning, and all segments copied behind the end: up
+ *                 to the first one whose header names the ending key frame (REWRITE-4)
+ *        read     the stretch, and the log behind it up to that same segment
+ *        read     the log from the last snapshot that stays up to the beginning (RECLAIM-10)
+ *
+ * THRIFT-2  A tier waits only until more log has crossed its boundary: until a further segment has
+ *     begun, or until a key frame is old enough to end the stretch. So however little a disk
+ *     writes, only some MiB of its log are ever left to work on. At the old end of history nothing
+ *     is rewritten, so nobody waits for more log there.
+ * THRIFT-3  The ends are found in segment headers, each of which names a key frame and its time. A
+ *     key frame older than the boundary has only older snapshots before it, so a stretch that ends
+ *     there holds nothing too young.
+ * THRIFT-4  A mark describes the log as it lies. Whoever rewrites a stretch forgets the marks in
+ *     it, since their positions may no longer exist.
+ *
+ * Loop: the disk's; reading headers runs it.
+ * Crash story: marks are in memory only. After a restart reclaim.c searches the log once.
  */
 #include "engine/history/thrift.h"
 
 #include "engine/base/hash.h"
 #include "engine/disk/vdi.h"
 
-#define STRETCH_MAX 16u /* segments, if there is more than enough */
-#define LOOK_MAX 64u    /* that far an end is looked for that is worth it; then any does */
+#define STRETCH_MAX 16u /* segments: a stretch this long is taken, and no later end looked for */
+#define LOOK_MAX 64u    /* segments: for a stretch this long any end will do */
 #define PERCENT_WRITE 125u
 #define PERCENT_READ 150u
 
@@ -59,7 +68,8 @@ struct plx_thrift_mark *plx_thrift_find(struct plx_thrift *thrift, const struct 
 
         if (!is_at(mark, thin))
             continue;
-        /* Where all go, what was left before is looked at again when less of it is held. */
+        /* At the end of the window every snapshot goes that nobody holds. So when the holds have
+         * changed, the snapshots that were left before the mark are looked at again. */
         if ((thin->every_ns || mark->held == plx_thrift_digest(held, held_count, mark->upto)) &&
             mark->begin.pos >= reader->record->oldest.pos && is_there(reader, mark->begin.pos))
             return mark;
@@ -122,7 +132,7 @@ uint64_t plx_thrift_bytes(const struct plx_log_reader *reader, uint64_t from, ui
     return sum;
 }
 
-/* THRIFT-1; named: the first segment that names the key frame. */
+/* THRIFT-1. named: the first segment whose header names the ending key frame. */
 static bool is_worth_it(const struct plx_log_reader *reader, const struct plx_thrift_mark *mark,
                         const struct plx_keyframe *end, uint64_t named)
 {
@@ -158,7 +168,7 @@ int plx_thrift_end(struct plx_log_reader *reader, struct plx_thrift_mark *mark, 
             return error;
         if (header.keyframe.pos <= from || !is_worth_it(reader, mark, &header.keyframe, n))
             continue;
-        /* THRIFT-3; the header's own time is the clock's */
+        /* THRIFT-3: the key frame's time counts; the header's own time may be any clock's. */
         if (header.keyframe.time_ns >= before_ns) {
             mark->wait_ns = end.levels ? 0 : header.keyframe.time_ns;
             *ret_end = end;

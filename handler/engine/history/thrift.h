@@ -1,8 +1,16 @@
-/* thrift.h - inside the engine: where letting go by a policy has come to, and when going on is
- * worth what it costs.
+/* thrift.h - inside the engine: how far each tier of a retention policy has thinned out history,
+ * and when thinning out more is worth its cost. For reclaim.c, when struct plx_thin says thrifty.
  *
- * A level of a policy lets go of snapshots at one interval. It works through history in stretches,
- * each once, from older to newer ones. What it has to know to go on is a mark. For reclaim.c.
+ * Each tier keeps one snapshot per interval (every_ns); the end of the window keeps none (every_ns
+ * 0). A tier works through history from older to newer stretches, each stretch once. A mark in
+ * memory remembers where the tier goes on and what it waits for. The order of calls:
+ *
+ *   plx_thrift_find()    the tier's mark; NULL after a restart: reclaim.c searches the log once
+ *   plx_thrift_end()     proposes where the next stretch ends, or writes into the mark what to wait
+ *                        for
+ *   plx_thrift_waits()   whether what the mark waits for has come
+ *   plx_thrift_set()     after the stretch: the mark moves on
+ *   plx_thrift_forget()  the log was rewritten: marks inside the stretch are void
  */
 #ifndef PLX_THRIFT_H
 #define PLX_THRIFT_H
@@ -13,42 +21,42 @@
 
 struct plx_thrift_mark {
     bool used;
-    uint64_t every_ns, upto; /* all snapshots up to this one were looked at */
-    uint64_t held;           /* a digest of those that were held then */
-    /* Whoever reads the log from here on up to `from` meets all that was born after the last
-     * snapshot up to there that stays. */
+    uint64_t every_ns, upto; /* which tier; it has looked at all snapshots up to this one */
+    uint64_t held;           /* a digest of the snapshots up to there that were held then */
+    /* Reading begins here. From here up to `from` the log shows every block that was born after the
+     * last snapshot that stays (RECLAIM-10). */
     struct plx_log_cursor begin;
-    struct plx_keyframe from;   /* the next stretch begins at this one; levels 0: to be found */
-    struct plx_keyframe before; /* the one kept before, if `from` may go; levels 0: it stays */
-    uint64_t mappings;          /* in the log since `before` */
-    unsigned percent;           /* so much of the log worked on the last time was left */
-    /* Nobody looks again before snapshots of this time go, and before this segment has begun. */
+    struct plx_keyframe from;   /* the next stretch begins at this key frame; levels 0: not known */
+    struct plx_keyframe before; /* the kept key frame before `from`; levels 0: `from` must stay */
+    uint64_t mappings;          /* mappings in the log since `before` */
+    unsigned percent;           /* how much of the log of the last stretch was left */
+    /* The tier waits until before_ns is later than wait_ns, and until this segment has begun. */
     uint64_t wait_ns, wait_segment;
 };
 
-/* Of a disk that is open; all zero at first. */
+/* The marks of an open disk; all zero at first. */
 struct plx_thrift {
     struct plx_thrift_mark marks[PLX_THRIFT_MARKS];
-    unsigned next; /* to be replaced */
+    unsigned next; /* the mark that an unknown tier replaces */
 };
 
-/* Of those in an ascending list up to one. */
+/* A digest of the numbers up to `upto` in an ascending list. */
 uint64_t plx_thrift_digest(const uint64_t *held, size_t count, uint64_t upto);
-/* The mark to go on at; NULL: there is none. held: all snapshots that are, ascending. */
+/* The mark to go on at, or NULL. held: all snapshots that are held, ascending. */
 struct plx_thrift_mark *plx_thrift_find(struct plx_thrift *thrift, const struct plx_thin *thin,
                                         const uint64_t *held, size_t held_count,
                                         const struct plx_log_reader *reader);
-/* Instead of the one of that interval. */
+/* Replaces the mark of the same tier. */
 void plx_thrift_set(struct plx_thrift *thrift, const struct plx_thrift_mark *mark);
-/* Forgets those that lie in a stretch of the log that was written anew, or is gone. */
+/* Forgets the marks between two log positions: that part of the log was rewritten, or is gone. */
 void plx_thrift_forget(struct plx_thrift *thrift, uint64_t from, uint64_t to);
 
-/* Of the log between two positions, what there is of it. */
+/* The bytes of log between two positions, without the segments that no longer exist. */
 uint64_t plx_thrift_bytes(const struct plx_log_reader *reader, uint64_t from, uint64_t to);
-/* What is waited for has not come. */
+/* Whether the tier still waits. limit: the segment that the disk writes to. */
 bool plx_thrift_waits(const struct plx_thrift_mark *mark, uint64_t limit, uint64_t before_ns);
-/* Where the stretch that begins at the mark should end; levels 0: nowhere yet, and the mark says
- * what is waited for. limit: the segment that is written to. */
+/* *ret_end: where the stretch that begins at the mark should end. Its levels are 0 if no end is
+ * worth it yet; the mark then says what to wait for. */
 int plx_thrift_end(struct plx_log_reader *reader, struct plx_thrift_mark *mark, uint64_t limit,
                    uint64_t before_ns, struct plx_keyframe *ret_end, struct plx_fault *fault);
 

@@ -1,13 +1,14 @@
 /* versions.c - see versions.h.
  *
- * VERSIONS-1  A version that is born after snapshot b and dies after snapshot d is seen by the
- *     snapshots b+1..d that there are. One that none saw came back when it died, or belongs to what
- *     a crash left over; so what comes back here was seen by some, and by none that stays.
- * VERSIONS-2  A version that lives on at the end of the stretch is not touched: who sees it is
- *     decided where it dies.
- * VERSIONS-3  What a clone began with is its parent's: it never comes back here.
- * Loop: the caller's.
- * Crash story: memory only.
+ * VERSIONS-1  A version that is born after snapshot b and dies after snapshot d is seen by those of
+ *     the snapshots b+1 to d that still exist. This file frees a version if at least one snapshot
+ *     saw it and none that stays does. A version that no snapshot saw is left alone: the disk freed
+ *     it when it died, or a crash left it to garbage collection.
+ * VERSIONS-2  A version that is still mapped at the end of the stretch is never freed. Whether a
+ *     snapshot sees it is decided by the stretch in which it dies.
+ * VERSIONS-3  A block that a clone began with is never freed, because its origin may still use it.
+ * Loop: the caller's; the base's functions may run it.
+ * Crash story: this file changes memory only.
  */
 #include "engine/history/versions.h"
 
@@ -56,7 +57,7 @@ static bool push(uint64_t **list, size_t *count, size_t *capacity, uint64_t numb
 
 /* ---- Lives and deaths ---- */
 
-/* VERSIONS-1 */
+/* VERSIONS-1: a snapshot saw the version that dies here, and none that stays did. */
 static bool comes_back(const struct plx_versions *v, uint64_t birth)
 {
     return v->gen > birth && v->kept <= birth;
@@ -75,7 +76,8 @@ static int base_dies(struct plx_versions *v, uint64_t vblock, uint64_t addr)
     return error;
 }
 
-/* The version before this one ends; entry: the base's, when the caller has looked. */
+/* The block's version ends and the next one begins. entry: the block's entry in the base, if the
+ * caller has it at hand; else NULL. */
 static int replace(struct plx_versions *v, uint64_t vblock, uint64_t addr, uint32_t checksum,
                    const uint64_t *entry)
 {
@@ -124,7 +126,7 @@ static int map(struct plx_versions *v, const struct plx_record *record)
     return error;
 }
 
-/* Of the base, where nothing has come in its place yet. */
+/* Unmaps a block of the base, unless a later version has replaced it. */
 static int unmap_base(void *argument, uint64_t vblock, uint64_t entry)
 {
     struct plx_versions *v = argument;
@@ -138,11 +140,11 @@ static int unmap(struct plx_versions *v, uint64_t vblock, uint64_t count)
 {
     int error = v->base.each(v->base.context, vblock, count, unmap_base, v);
 
-    if (!error && !make_room(v)) /* so that the table stays where it is */
+    if (!error && !make_room(v)) /* now, so that replace() below does not move the table */
         error = PLX_ERR_NOMEM;
     if (error)
         return error;
-    /* Few blocks are looked up; of many the whole table is looked through. */
+    /* Looks up each block of a short range; for a long one, goes through the whole table. */
     for (size_t i = 0; i < v->capacity && count >= v->capacity && !error; i++) {
         struct plx_version version = v->slots[i];
 
@@ -158,7 +160,8 @@ static int unmap(struct plx_versions *v, uint64_t vblock, uint64_t count)
     return error;
 }
 
-/* The checksums of what may be written in place: no snapshot has seen it. */
+/* Voids the checksums of the blocks that may be overwritten in place: those that no snapshot has
+ * seen and that are not common. */
 static int void_leaf(struct plx_versions *v, uint64_t leaf)
 {
     for (unsigned i = 0; i < PLX_NODE_ENTRIES && v->capacity; i++) {
@@ -195,7 +198,7 @@ void plx_versions_snapshot(struct plx_versions *v, uint64_t seq, bool stays)
         v->kept = seq;
 }
 
-/* ---- What has changed lately ---- */
+/* ---- What has changed since the caller looked last ---- */
 
 void plx_versions_sort_fresh(struct plx_versions *v)
 {
@@ -212,6 +215,7 @@ void plx_versions_settle(struct plx_versions *v)
     v->fresh_count = v->leaf_count = 0;
 }
 
+/* Frees the table only: what is still mapped stays on the store (VERSIONS-2). */
 void plx_versions_free(struct plx_versions *v)
 {
     free(v->slots);

@@ -1,15 +1,17 @@
 /* cache.c - see cache.h.
  *
- * CACHE-1  A node in state READY has passed its checksum and the gate, or was built here: its
- *     entries name blocks of the store (INV-7).
- * CACHE-2  A node being loaded is never evicted; its waiters are woken exactly once.
- * CACHE-3  At most one node per address.
- * CACHE-4  A block that is freed while it is being loaded (ahead, for somebody who has given up
- *     since) may hold something else when it arrives: it is not looked at, and who waits asks
- *     again.
- * CACHE-5  A load fails only those who ask for the same contents. A reader that follows a record
- *     which has moved on (a collection, a list of snapshots) may ask for what was there before.
- * Loop: the store's.
+ * CACHE-1  A READY node was built here, or has passed its checksum and the gate of nodes. So a
+ *     walk can follow its entries without checking them again.
+ * CACHE-2  A node that is being loaded is never evicted, because the device writes into its memory.
+ *     Its waiters are woken exactly once.
+ * CACHE-3  An address has at most one node, so that forgetting an address forgets its contents.
+ * CACHE-4  If a block is freed while its node is being loaded, the result is not looked at. The
+ *     block may hold something else by the time the read completes. Waiters are woken and ask
+ *     again. This happens to loads ahead whose caller has given up since.
+ * CACHE-5  A load that fails fails only for tasks that asked for the same contents, that is, the
+ *     same checksum. A reader that follows an older record (a collection, a list of snapshots) may
+ *     ask for what the address held before.
+ * Loop: the store's loop.
  */
 #include "engine/loop/cache.h"
 
@@ -28,11 +30,12 @@ enum node_state {
 
 struct cached_node {
     uint64_t addr;
-    uint32_t next; /* in its hash chain: index + 1 */
+    uint32_t next; /* the next in its hash chain: index + 1 */
     uint8_t state, level;
-    bool stale;        /* while it is being loaded its block was freed */
-    uint8_t chances;   /* clock hands to survive */
-    uint32_t checksum; /* 24 bits of the contents: LOADING, as they should be; 0: unknown */
+    bool stale;      /* its block was freed during the load */
+    uint8_t chances; /* times that the clock's hand passes it by */
+    /* 24 bits of the contents. LOADING: as they should be; 0: unknown. */
+    uint32_t checksum;
     struct plx_queue waiters;
 };
 
@@ -52,12 +55,13 @@ struct load {
 struct plx_cache {
     struct plx_store *store;
     uint32_t count, hand, mask;
-    uint32_t *chains; /* index + 1 of the first node */
+    uint32_t *chains; /* index + 1 of the first node of each chain */
     struct cached_node *nodes;
     uint8_t *data;
     struct load loads[LOADS];
     struct load *free_loads;
-    struct plx_queue starved; /* waiting for a load structure, an evictable node, another load */
+    /* Tasks that wait for a load structure, an evictable node, or the end of another load. */
+    struct plx_queue starved;
 };
 
 static uint32_t chain_of(const struct plx_cache *cache, uint64_t addr)
@@ -90,7 +94,8 @@ static void unlink_node(struct plx_cache *cache, uint32_t node)
     cache->nodes[node].chances = 0;
 }
 
-/* A free slot, evicting by clock. Upper levels get more chances. false: all are being loaded. */
+/* Takes a free slot, or evicts a node by the clock; upper levels get more chances. False: every
+ * node is being loaded. */
 static bool take_slot(struct plx_cache *cache, uint64_t addr, unsigned level, uint32_t *ret_node)
 {
     for (uint64_t tries = 0; tries < (uint64_t)cache->count * (2 * PLX_LEVELS_MAX + 2); tries++) {
@@ -165,7 +170,7 @@ static void wake(struct plx_cache *cache, struct plx_queue *waiters, int error)
     }
 }
 
-/* CACHE-1 */
+/* CACHE-1: checksum first, then the gate. */
 static int check_loaded(const struct load *load, uint32_t *ret_checksum)
 {
     struct plx_cache *cache = load->cache;
@@ -175,7 +180,7 @@ static int check_loaded(const struct load *load, uint32_t *ret_checksum)
     const char *why = NULL;
 
     if (known && actual != known)
-        why = "checksum mismatch"; /* INV-7 */
+        why = "checksum mismatch";
     else if (!plx_format_node_valid(data, cache->nodes[load->node].level, cache->store->addr_limit))
         why = "impossible address";
     if (why) {
@@ -198,7 +203,7 @@ static void load_done(struct plx_task *task)
     node->waiters = (struct plx_queue){0};
     if (!error && !node->stale)
         error = check_loaded(load, &node->checksum);
-    if (error || node->stale) { /* CACHE-4 */
+    if (error || node->stale) { /* CACHE-4: waiters ask again */
         unlink_node(cache, load->node);
     } else {
         node->state = NODE_READY;
@@ -224,7 +229,7 @@ static void load_start(struct plx_cache *cache, struct load *load, uint32_t at, 
                    PLX_BLOCK_SIZE, &load->iov, 1, &load->join);
 }
 
-/* Its place + 1, READY or LOADING; 0: it is not here. */
+/* Returns the node's index + 1; it is READY or LOADING. 0: the cache does not have it. */
 static uint32_t find_entry(struct plx_cache *cache, uint64_t entry)
 {
     uint32_t at = find(cache, plx_entry_addr(entry)), known = plx_entry_checksum(entry);
@@ -232,11 +237,12 @@ static uint32_t find_entry(struct plx_cache *cache, uint64_t entry)
     if (!at || cache->nodes[at - 1].state != NODE_READY || !known ||
         cache->nodes[at - 1].checksum == known)
         return at;
-    unlink_node(cache, at - 1); /* the address was used again */
+    /* The address was freed and used again. */
+    unlink_node(cache, at - 1);
     return 0;
 }
 
-/* Its place + 1; 0: there is no room for it now. */
+/* Returns the node's index + 1. 0: there is no room for it now. */
 static uint32_t load_entry(struct plx_cache *cache, uint64_t entry, unsigned level)
 {
     struct load *load = cache->free_loads;
@@ -266,7 +272,7 @@ int plx_cache_get(struct plx_cache *cache, uint64_t entry, unsigned level, struc
     if (at && cache->nodes[at - 1].checksum == plx_entry_checksum(entry))
         plx_queue_push(&cache->nodes[at - 1].waiters, task);
     else
-        plx_queue_push(&cache->starved, task); /* CACHE-5: asks again when that load has ended */
+        plx_queue_push(&cache->starved, task); /* CACHE-5: asks again after that load */
     return PLX_WAIT;
 }
 
@@ -291,7 +297,7 @@ void plx_cache_put(struct plx_cache *cache, uint64_t entry, unsigned level, cons
 
     plx_cache_forget(cache, addr);
     if (find(cache, addr) || !take_slot(cache, addr, level, &at))
-        return; /* it will be read when needed */
+        return; /* it will be read when it is needed */
     cache->nodes[at].state = NODE_READY;
     cache->nodes[at].checksum = plx_entry_checksum(entry);
     cache->nodes[at].chances = (uint8_t)(2 * level - 1);

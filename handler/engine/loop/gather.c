@@ -1,23 +1,24 @@
 /* gather.c - see gather.h.
  *
- * As Nagle's algorithm does it for TCP: the first few small writes go at once, and what comes while
- * they are under way waits for the end of one, or for company. So a shallow queue waits for
- * nothing, and a deep one needs few transfers.
+ * It works as Nagle's algorithm does for TCP. The first few small writes go to the device at once.
+ * Writes that come while those are under way are held until one of them completes, or until
+ * PLX_MANY_WRITES are held. So a shallow queue waits for nothing, and a deep one needs few
+ * transfers.
  *
- * GATHER-1  A write is held only while carriers are under way. Each that completes makes the loop
- *     turn, and the turn pumps: nothing is held that nothing lets go.
- * GATHER-2  Nobody relies on an order among writes under way. So large ones overtake, as they gain
- *     nothing.
- * GATHER-3  A transfer of several writes that fails is repeated write by write: each gets a result
- *     of its own, and is failed by its own blocks only.
- * Loop: the VDI's.
- * Crash story: none; what is held is not acknowledged.
+ * GATHER-1  A write is held only while carriers are under way. Each carrier that completes makes
+ *     the loop turn, and each turn calls plx_gather_pump(). So every held write goes some day.
+ * GATHER-2  No caller relies on an order among writes that are under way. So a large write, which
+ *     gains nothing by joining others, goes at once and overtakes the held ones.
+ * GATHER-3  If a transfer of several writes fails, each write is submitted again by itself. So a
+ *     write fails only because of its own blocks.
+ * Loop: the store's loop.
+ * Crash story: none; a held write is not acknowledged.
  */
 #include "engine/loop/gather.h"
 
 #include <string.h>
 
-#define ALONE_BYTES (64u << 10) /* from here on a transfer of its own costs nothing to speak of */
+#define ALONE_BYTES (64u << 10) /* a transfer this large gains nothing by joining others */
 #define CARRIER_BYTES (256u << 10)
 
 static struct plx_xfer *xfer_of(struct plx_io *io)
@@ -37,7 +38,7 @@ void plx_gather_write(struct plx_gather *gather, struct plx_xfer *xfer)
     struct plx_io *io = &xfer->io;
 
     PLX_ASSERT(io->op == PLX_IO_WRITE);
-    if (io->bytes >= ALONE_BYTES || io->iovcnt > (int)PLX_CARRIER_IOVS) {
+    if (io->bytes >= ALONE_BYTES || io->iovcnt > (int)PLX_CARRIER_IOVS) { /* GATHER-2 */
         plx_store_submit(gather->store, xfer->volume, io);
         return;
     }
@@ -69,7 +70,7 @@ static void carrier_done(struct plx_io *carried)
     }
 }
 
-/* Whether the carrier, which has something, can take this as well. */
+/* Whether the carrier, which carries something already, can take this write as well. */
 static bool fits(const struct plx_carrier *carrier, struct plx_io *io)
 {
     return xfer_of(io)->volume == xfer_of(carrier->first)->volume &&
@@ -78,7 +79,8 @@ static bool fits(const struct plx_carrier *carrier, struct plx_io *io)
            carrier->io.iovcnt + io->iovcnt <= (int)PLX_CARRIER_IOVS;
 }
 
-/* Loads what is held from the first on, as far as it is adjacent, and sends it off. */
+/* Loads the carrier with the first held write and those that follow it without a gap, and submits
+ * it. */
 static void send(struct plx_gather *gather, struct plx_carrier *carrier)
 {
     struct plx_io *last = NULL, *io = gather->head;
@@ -123,7 +125,7 @@ void plx_gather_pump(struct plx_gather *gather)
     for (unsigned i = 0; i < PLX_CARRIERS && gather->head; i++) {
         if (gather->carriers[i].first)
             continue;
-        if (under_way >= PLX_FEW_TRANSFERS && !many_held(gather))
+        if (under_way >= PLX_FEW_TRANSFERS && !many_held(gather)) /* GATHER-1 */
             break;
         send(gather, &gather->carriers[i]);
         under_way++;

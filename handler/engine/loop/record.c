@@ -1,12 +1,12 @@
-/* record.c - the records of virtual disks, two slots each, read and written.
+/* record.c - the records of virtual disks, two slots each: read, scanned and written.
  *
- * RECORD-1  A record's slots are written in turn, each only after the other is durable. That it can
- *     be read is not enough, for somebody's flush may have failed: where there is no mirror that
- *     says so, what was read is written again where it lies and flushed before the other slot is
- *     written. Calls are synchronous; the loop runs meanwhile.
- * Crash story: a torn slot leaves the other one, which is the older state or the same. The mirror
- *   has the older generation of the pair, so that whoever reads both knows that the state is
- *   durable.
+ * RECORD-1  A slot is overwritten only while the other slot is durable. That the other slot can be
+ *     read does not prove this: the flush of the instance that wrote it may have failed. Its mirror
+ *     copy proves it. Without a mirror copy, plx_vdi_record_write_again() rewrites what was read
+ *     where it lies and flushes, and only then the other slot may be written.
+ * Loop: the store's loop. Calls are synchronous; the loop runs while they wait.
+ * Crash story: a torn slot leaves the other slot, which holds the state before or the same state.
+ *   format.h has the steps ("Two slots").
  */
 #include "engine/loop/record.h"
 
@@ -52,7 +52,9 @@ int plx_vdi_record_slots_read(struct plx_store *store, uint32_t slot,
         ret_slots->slot = i;
         found = true;
     }
-    if (!found && block_is_zero(blocks[1])) /* never written, or its creation was torn */
+    /* Creation writes slot A first. If slot B is zero, the record was never written, or its first
+     * write was torn. */
+    if (!found && block_is_zero(blocks[1]))
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "VDI slot %u was never used", slot);
     if (!found)
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
@@ -74,7 +76,7 @@ int plx_vdi_record_read(struct plx_store *store, uint32_t slot, struct plx_vdi_r
     return error;
 }
 
-/* So many slots from this one on lie behind each other. */
+/* How many records, from this one on, lie side by side on the volume. */
 static uint32_t slots_in_a_row(const struct plx_store *store, uint32_t slot)
 {
     uint32_t most = (uint32_t)plx_min_u64(SCAN_SLOTS, plx_vdi_slot_count(store) - slot), count = 1;
@@ -144,7 +146,7 @@ int plx_vdi_record_write(struct plx_store *store, struct plx_vdi_record *record,
 
     next.generation = plx_generation_next(next.generation);
     if (next.generation > PLX_COUNTER_MAX)
-        return PLX_ERR_CORRUPT;                  /* nobody would read it */
+        return PLX_ERR_CORRUPT;                  /* no program would read it */
     error = write_slot(store, &next, *slot ^ 1); /* RECORD-1 */
     if (!error)
         error = plx_store_flush_sync(store, mark);
@@ -153,7 +155,7 @@ int plx_vdi_record_write(struct plx_store *store, struct plx_vdi_record *record,
     *record = next;
     *slot ^= 1;
     next.generation--;
-    write_slot(store, &next, *slot ^ 1); /* if that fails there is one good copy all the same */
+    write_slot(store, &next, *slot ^ 1); /* if this fails, one good copy is left */
     return 0;
 }
 

@@ -1,8 +1,31 @@
-/* store.h - inside the engine: the loop, device I/O in store addresses, flushing, open extents.
+/* store.h - inside the engine: the store object, its loop, device I/O in store addresses, flushing,
+ * open extents and allocation.
  *
- * Work on the loop is a struct plx_task: a step function that runs without blocking and is called
- * again when what it waits for has happened. A task waits for one thing at a time: a join of I/Os,
- * a flush, a node, space, or its turn in a queue.
+ * Work on the loop is a task (struct plx_task): a step function that never blocks. The step starts
+ * one thing, remembers in a state of its own what comes next, and returns. When that thing has
+ * happened, the task becomes ready, and a turn of the loop calls the step again. The result is in
+ * task->error, or in the join's error if the task waited for I/Os. A task waits for one thing at a
+ * time: a join of I/Os, a flush, a node, space, or its turn in a queue. It stands in at most one
+ * queue (TICK-1).
+ *
+ *     case WRITE:
+ *         work->join = (struct plx_join){.task = task};
+ *         mark = store->flush_failures;                     before the first write
+ *         plx_store_xfer(store, ..., &work->join);          the task is ready when it has completed
+ *         work->state = FLUSH;
+ *         return;
+ *     case FLUSH:
+ *         if (work->join.error)
+ *             return give_up(work, work->join.error);
+ *         plx_store_flush(store, task, mark);
+ *         work->state = DONE;
+ *         return;
+ *     case DONE:
+ *         return end(work, task->error);
+ *
+ * Synchronous calls (..._sync, ..._run) run the loop until they are done. They must not be made
+ * from a step. Everything here belongs to the thread that runs the loop. Addresses are block
+ * numbers of the store, offsets and sizes are bytes. Errors are 0 or PLX_ERR_*.
  */
 #ifndef PLX_STORE_H
 #define PLX_STORE_H
@@ -15,7 +38,7 @@ struct plx_task {
     void (*step)(struct plx_task *task);
     struct plx_task *next;
     bool queued;
-    int error; /* set by what the task waited for */
+    int error; /* result of what the task waited for */
 };
 
 struct plx_queue {
@@ -28,11 +51,11 @@ struct plx_task *plx_queue_pop(struct plx_queue *queue);
 #define PLX_CONTAINER(pointer, type, member)                                                       \
     ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
-/* Several I/Os, one task: the task becomes ready when the last has completed. */
+/* Several I/Os that one task waits for. The task becomes ready when the last one has completed. */
 struct plx_join {
     unsigned pending;
-    int error;             /* the first one */
-    struct plx_task *task; /* NULL: somebody polls pending */
+    int error;             /* of the first I/O that failed */
+    struct plx_task *task; /* NULL: a synchronous call polls pending */
 };
 
 struct plx_xfer {
@@ -45,12 +68,13 @@ struct plx_xfer {
 struct plx_volume {
     struct plx_device *device;
     struct plx_superblock super;
-    unsigned slot;      /* which holds it */
-    uint64_t attempted; /* generation of a superblock that could not be written, but may be there */
-    bool mirrored;      /* so does the other, in the generation before */
-    bool behind;        /* neither says what super does (VOLUME-5) */
+    unsigned slot; /* the slot that holds super */
+    /* Generation of a superblock whose write failed. It may be on the medium all the same. */
+    uint64_t attempted;
+    bool mirrored; /* the other slot is its mirror copy */
+    bool behind;   /* super says more than both slots do (VOLUME-5) */
     unsigned under_way;
-    bool dirty; /* a write completed since the last flush began */
+    bool dirty; /* a write has completed since the last flush began */
     struct plx_xfer flush;
 };
 
@@ -58,41 +82,43 @@ struct plx_volume {
 
 struct plx_extent {
     struct plx_extent *next;
-    uint64_t number, base; /* base: address of its first block */
+    uint64_t number, base; /* base: the address of its first block */
     enum plx_extent_type type;
-    enum plx_extent_type asked_as; /* UNUSED: by number, to free blocks in it */
-    bool ready;                    /* header durable: may be allocated from */
+    enum plx_extent_type asked_as; /* UNUSED: by its number, to free blocks in it */
+    bool ready;                    /* header durable: blocks may be allocated */
     bool sealed;
     uint64_t free_blocks;
-    uint64_t cursor; /* block to look at next */
+    uint64_t cursor; /* where to look for a free block next */
     uint64_t *bits;  /* 1: allocated */
     struct plx_extent_page_state {
         uint64_t generation;
-        uint64_t durable; /* the newest generation that is known to be */
-        uint8_t slot;     /* holds that generation */
+        uint64_t durable; /* the newest generation that is durable */
+        uint8_t slot;     /* the slot that holds generation */
         bool dirty;       /* the bitmap in memory is newer */
-        bool unflushed;   /* written, not known to be durable: the same slot is written again */
-        bool unmirrored;  /* durable in one slot only */
+        bool unflushed;   /* maybe not durable: goes to the same slot again */
+        bool unmirrored;  /* durable, and its mirror copy is to be written */
     } * pages;
-    struct plx_xfer xfer; /* loading */
+    struct plx_xfer xfer; /* of the load */
     struct plx_join join;
     struct iovec iov;
     void *buffer;
     struct plx_task task;
     struct plx_store *store;
-    int state;
+    int state; /* LOAD_* (extent_inside.h); -1: leaving, page 0 is written with owner 0 */
     bool fresh;
-    bool unused;       /* a page of its header was never used (EXTENT-3) */
-    uint64_t expected; /* states, by its grant; 0: not known */
-    uint64_t told;     /* states, by plx_store_extents_risen() */
-    /* what was read of its header is to be written again (EXTENT-2) */
-    bool again;
-    uint64_t flush_mark;           /* store->flush_failures before it was */
-    uint64_t granted, collections; /* what store->grants and ->collections were then */
-    uint64_t *born; /* handed out since a collection began; NULL: it looks elsewhere */
+    bool unused;                   /* a page of its header was never used (EXTENT-3) */
+    uint64_t expected;             /* states, as the grant says; 0: not known */
+    uint64_t told;                 /* states that plx_store_extents_risen() told */
+    bool again;                    /* the header is to be rewritten as it was read (EXTENT-2) */
+    uint64_t flush_mark;           /* store->flush_failures before that */
+    uint64_t granted, collections; /* store->grants, ->collections at the grant */
+    /* Blocks that were handed out since a collection began. NULL: no collection looks at this
+     * extent. */
+    uint64_t *born;
 };
 
-/* When something was known to be dead: before the record was written that says so. */
+/* The moment at which a block was known to be dead: taken before the record that says so is
+ * written. ALLOC-6 compares it with later grants and collections. */
 struct plx_since {
     uint64_t grants, collections;
 };
@@ -102,10 +128,10 @@ struct plx_since {
 struct plx_bitmap_sync {
     struct plx_task task;
     struct plx_join join;
-    struct plx_queue joining, running; /* who waits for the next pass, for this one */
+    struct plx_queue joining, running; /* who waits for the next pass; for this one */
     int state, error;
     uint64_t flush_mark;       /* store->flush_failures when the pass began */
-    struct plx_extent *extent; /* the pass's cursor */
+    struct plx_extent *extent; /* where the pass is */
     uint32_t page;
     unsigned count;
     uint8_t *buffer; /* PLX_BITMAP_ROUND blocks */
@@ -118,7 +144,7 @@ struct plx_bitmap_sync {
 struct plx_wanted {
     bool asked;
     uint64_t denied_at_ns; /* monotonic; 0: never */
-    int denied;            /* why */
+    int denied;            /* with this error */
     unsigned refused;      /* grants in a row that could not be used */
 };
 
@@ -127,83 +153,84 @@ struct plx_store {
     struct plx_store_options options;
     struct plx_store_info info;
     struct plx_volume volumes[PLX_VOLUMES_MAX];
-    struct plx_extent_range *ranges; /* where the extents lie, by their numbers (volume.c) */
+    struct plx_extent_range *ranges; /* where extents lie, by their numbers (volume.c) */
     unsigned range_count;
-    uint64_t addr_limit; /* blocks of all volumes */
+    uint64_t addr_limit; /* blocks of all volumes: addresses are below this */
     struct plx_queue ready;
     struct plx_queue flush_joining, flush_running;
     struct plx_join flush_join;
     struct plx_task flush_task;
     bool flushing;
-    unsigned instants_opening; /* by calls under way: not in the list of disks yet */
+    unsigned instants_opening; /* by calls under way; not yet in the list of disks */
     uint64_t clones_made;
-    uint64_t flush_failures; /* each may have lost what had completed and was not yet flushed */
-    int flush_error;         /* of the last one */
-    bool fenced;             /* TICK-5: nothing is written any more */
-    struct plx_io *refused;  /* for that; completed by the next turn. By io->next */
+    /* Counts failed flushes. Each may have lost what had completed but was not durable (TICK-2). */
+    uint64_t flush_failures;
+    int flush_error;        /* of the last failed flush */
+    bool fenced;            /* TICK-5: writes and flushes fail from now on */
+    struct plx_io *refused; /* those I/Os, by io->next; the next turn completes them */
     struct plx_cache *cache;
     struct plx_extent *extents;
-    struct plx_extent *dropped; /* no longer owned, but a bitmap pass may hold on to them */
-    uint64_t free_blocks[PLX_EXTENT_META + 1]; /* in ready extents */
+    struct plx_extent *dropped; /* no longer owned; a bitmap pass may still use them */
+    uint64_t free_blocks[PLX_EXTENT_META + 1]; /* ALLOC-4 */
     struct plx_bitmap_sync bitmap_sync;
     struct plx_foreign { /* freed blocks in extents that this instance does not own (yet) */
         uint64_t *addrs;
         size_t count, capacity;
         bool asked;
-        uint64_t extent; /* asked for */
+        uint64_t extent; /* the extent that was asked for */
     } foreign;
     uint64_t grants;             /* extents that this instance was given so far */
-    uint64_t collections;        /* plx_store_set_collections() */
-    struct plx_collect *collect; /* under way here */
-    bool sharing;                /* plx_share_begin() */
-    struct plx_held_back {       /* blocks that come back later (ALLOC-7) */
+    uint64_t collections;        /* the number that plx_store_set_collections() told */
+    struct plx_collect *collect; /* the one that runs in this instance */
+    bool sharing;                /* between plx_share_begin() and its end */
+    struct plx_held_back {       /* freed metadata that comes back later (ALLOC-7) */
         uint64_t *addrs;
         size_t count, capacity;
-        bool on, broken; /* broken: some had to come back all the same */
+        bool on, broken; /* broken: some came back early, because room was wanted */
     } held_back;
     struct plx_wanted wanted[PLX_EXTENT_META + 1];
-    struct { /* blocks of metadata that are free here, and still allocated on the store */
+    struct { /* metadata blocks that are free in memory and still allocated on the store */
         uint64_t blocks;
-        uint64_t before;       /* of these: before the bitmap pass that is under way began */
-        uint64_t failed_at_ns; /* monotonic: the last pass; 0: it did not fail */
+        uint64_t before;       /* those freed before the present bitmap pass began */
+        uint64_t failed_at_ns; /* monotonic, when the last pass failed; 0: it did not */
     } freed;
-    struct plx_reserve { /* of metadata: reserve.h */
+    struct plx_reserve { /* metadata kept for recovery: reserve.h */
         uint64_t blocks;
         struct plx_task task;
-        bool passing;           /* a bitmap pass is made to have what was freed */
-        struct plx_vdi *relief; /* whose key frame is written to need less */
+        bool passing;           /* a bitmap pass runs to make freed blocks usable */
+        struct plx_vdi *relief; /* the disk whose key frame is written to lower the need */
     } reserve;
     struct plx_queue space_waiters;
-    struct plx_queue room_waiters; /* writes, for history to give way */
+    struct plx_queue room_waiters; /* writes that wait until history gives way */
     struct plx_vdi *vdis;
     struct plx_counters counters;
-    void (*pump)(struct plx_store *store); /* starts what waits, in each round of a turn */
-    size_t turn_bytes;                     /* whose checksums were computed in this turn */
+    void (*pump)(struct plx_store *store); /* starts what waits; every round of a turn calls it */
+    size_t turn_bytes;                     /* bytes whose checksums this turn has computed */
     bool in_tick;
 };
 
 /* ---- The loop ---- */
 
 void plx_task_ready(struct plx_store *store, struct plx_task *task);
-/* Runs the loop until *pending is 0. Synchronous calls only. */
+/* Runs the loop until *pending is 0. For synchronous calls only. */
 void plx_store_run_until_zero(struct plx_store *store, const unsigned *pending);
 void plx_store_run_until_true(struct plx_store *store, const bool *done);
 
-/* How a synchronous call that reads much lets others come in. */
+/* How a long synchronous call lets other calls in. */
 struct plx_turns {
-    uint64_t rate; /* bytes read a second at most, 0: no limit */
-    /* Nothing of the caller is under way when it is called: disks may be opened, closed, made and
-     * deleted meanwhile. Takes a moment: it is called again and again while it goes faster than
-     * `rate`. May be NULL. */
+    uint64_t rate; /* bytes read per second at most; 0: no limit */
+    /* Called while the caller has nothing under way, so disks may be opened, closed, made and
+     * deleted in it. It should sleep for a moment, because it is called again and again while the
+     * caller is faster than `rate`. May be NULL. */
     void (*pause)(void *context);
     bool (*interrupted)(void *context); /* may be NULL */
     void *context;
 };
-/* Between two steps, so many bytes having been read since it began. false: interrupted. */
+/* To be called between two steps. bytes: read since begun_ns. False: the caller is to stop. */
 bool plx_store_take_turns(struct plx_store *store, const struct plx_turns *turns, uint64_t begun_ns,
                           uint64_t bytes);
 
-/* What a synchronous call hands in as the task that waits. */
+/* The task of a synchronous call that waits. */
 struct plx_waiter {
     struct plx_task task;
     bool woken;
@@ -211,19 +238,21 @@ struct plx_waiter {
 
 void plx_waiter_step(struct plx_task *task);
 #define PLX_WAITER ((struct plx_waiter){.task.step = plx_waiter_step})
-/* Runs the loop until the task was ready once; returns its error. May be waited on again. */
+/* Runs the loop until the task has become ready once, and returns the task's error. The waiter may
+ * be used again afterwards. */
 int plx_waiter_wait(struct plx_store *store, struct plx_waiter *waiter);
 
 /* ---- I/O ---- */
 
-/* Says what a transfer is to do: bytes at byte `offset` from block addr. The range lies in one
- * volume. It counts as under way and join->pending is raised from now on: it must be submitted. */
+/* Fills in a transfer: `bytes` bytes, from byte `offset` of block addr on, within one volume. From
+ * now on the transfer counts as under way and join->pending includes it, so it must be submitted.
+ */
 void plx_store_prepare(struct plx_store *store, struct plx_xfer *xfer, enum plx_io_op op,
                        enum plx_io_kind kind, uint64_t addr, uint64_t offset, size_t bytes,
                        const struct iovec *iov, int iovcnt, struct plx_join *join);
-/* Hands an I/O to a volume's device. */
+/* Hands a prepared I/O to a volume's device. */
 void plx_store_submit(struct plx_store *store, unsigned volume, struct plx_io *io);
-/* Both at once. */
+/* Prepares and submits. */
 void plx_store_xfer(struct plx_store *store, struct plx_xfer *xfer, enum plx_io_op op,
                     enum plx_io_kind kind, uint64_t addr, uint64_t offset, size_t bytes,
                     const struct iovec *iov, int iovcnt, struct plx_join *join);
@@ -231,80 +260,84 @@ int plx_store_read_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t
                         size_t bytes);
 int plx_store_write_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t addr,
                          const void *buffer, size_t bytes);
-/* The same, at byte `offset` from block addr. */
+/* Writes from byte `offset` of block addr on. */
 int plx_store_write_at_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t addr,
                             uint64_t offset, const void *buffer, size_t bytes);
-/* Makes what has completed durable; the task becomes ready then, with its error. since: what
- * flush_failures was before the first write that is to be covered; if a flush has failed after that
- * or fails before this one has begun, the write may be gone, and this one fails as well. */
+/* Makes durable what has completed so far. The task becomes ready then, with the flush's error.
+ *
+ * since: the value of store->flush_failures before the caller's first write. If a flush failed
+ * after that, or fails before this one begins, the caller's writes may be gone, and this call
+ * fails, too (TICK-2). */
 void plx_store_flush(struct plx_store *store, struct plx_task *task, uint64_t since);
 int plx_store_flush_sync(struct plx_store *store, uint64_t since);
-/* The largest device block of the store's volumes: log batches are padded to it. */
+/* The largest logical block of the store's volumes, to which log batches are padded. */
 uint32_t plx_store_device_block(const struct plx_store *store);
 void plx_store_event(struct plx_store *store, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* ---- Extents and allocation ---- */
 
-#define PLX_WAIT 1 /* not an error: the task was put into a queue and will be ready again */
+#define PLX_WAIT 1 /* not an error: the task stands in a queue and becomes ready later */
 
-/* Allocates up to want adjacent blocks. Returns 0, NOSPACE, or PLX_WAIT after having queued the
- * task (NULL: never waits). */
+/* Allocates up to `want` adjacent blocks. Returns 0, an error, or PLX_WAIT after it has queued the
+ * task. A NULL task never waits. */
 int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t want,
                   struct plx_task *task, uint64_t *ret_addr, uint64_t *ret_count);
-/* Allocates exactly so many adjacent data blocks, for what could as well stay where it is: leaves a
- * reserve to writes, and asks for no extent without a task. */
+/* Allocates exactly `want` adjacent data blocks for data that could also stay where it is. So it
+ * leaves a quarter of an extent free for writes, and without a task it asks for no extent. */
 int plx_alloc_adjacent(struct plx_store *store, uint64_t want, struct plx_task *task,
                        uint64_t *ret_addr);
 /* Allocates exactly one log segment. */
 int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *ret_addr);
 int plx_alloc_segment_sync(struct plx_store *store, uint64_t *ret_addr);
-/* Frees blocks in extents that have been this instance's since they were allocated. */
+/* Frees blocks in extents that this instance has owned since the blocks were allocated. */
 void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count);
-/* Frees what has died. Extents of nobody are taken over for it; blocks in others', and what a
- * collection may have come across since, are left to the collector. */
+/* Frees a dead block if ALLOC-6 allows it. If nobody owns the block's extent, this instance asks
+ * for the extent first. All other dead blocks are left to a collection. */
 void plx_alloc_free_dead(struct plx_store *store, uint64_t addr, const struct plx_since *since);
 struct plx_since plx_store_since(const struct plx_store *store);
-/* What metadata is freed from now on stays allocated until it is turned off; or comes back early,
- * when room is wanted, and the call that turns it off returns false. */
+/* Begins and ends holding back (ALLOC-7): metadata that is freed in between stays allocated. False
+ * at the end: some blocks came back early, because room was wanted. */
 void plx_alloc_hold_back(struct plx_store *store);
 bool plx_alloc_let_go(struct plx_store *store);
-/* Some that are held back come back now: true, if there are any. */
+/* Room is wanted: the held back blocks come back now. True if there were any. */
 bool plx_alloc_give_way(struct plx_store *store);
-/* Asks for the extents that freed blocks lie in. Called once a turn. */
+/* Asks for an extent in which freed blocks lie. Called once in every turn. */
 void plx_alloc_foreign_pump(struct plx_store *store);
-/* The extent asked for is here (or will not come): frees its blocks (or forgets them). */
+/* The environment has answered: the blocks are freed, or forgotten if the extent did not come. */
 void plx_alloc_foreign_answered(struct plx_store *store, uint64_t extent);
-/* Marks blocks as allocated (replay). Blocks in extents of others are sealed away already. */
+/* Marks blocks as allocated, for replay. Skips extents that this instance does not own, because it
+ * allocates nothing there. */
 void plx_alloc_mark(struct plx_store *store, uint64_t addr, uint64_t count);
 uint64_t plx_alloc_free_blocks(const struct plx_store *store, enum plx_extent_type type);
-/* Queues the task until an extent arrives or space is freed (PLX_WAIT), or why none will: NOSPACE,
- * or what went wrong with the last one asked for. */
+/* Queues the task until an extent arrives or space is freed (PLX_WAIT). If neither is to be
+ * expected: NOSPACE, or the reason why the last extent did not come. */
 int plx_alloc_wait(struct plx_store *store, enum plx_extent_type type, struct plx_task *task);
-/* Whether the registry has been asked for one. */
+/* Whether a data or metadata extent has been asked for and not answered. */
 bool plx_alloc_asks(const struct plx_store *store);
-/* Nothing came of an extent asked for: it is not asked for again at once. */
+/* No extent came: the next one is asked for only after a while. */
 void plx_alloc_denied(struct plx_store *store, enum plx_extent_type type, int error);
-/* The extent that came was of no use: another one is asked for, unless it is one too many. */
+/* The extent that came was of no use. Asks for another one, unless there were too many such. */
 void plx_alloc_refused(struct plx_store *store, enum plx_extent_type type, int error);
-void plx_alloc_wake(struct plx_store *store);  /* after freeing: who waits for space looks again */
-void plx_alloc_grown(struct plx_store *store); /* there is more of it: who was refused asks again */
-/* Asks for one more extent when fewer blocks than this are free: ahead of need. */
+void plx_alloc_wake(struct plx_store *store);  /* space was freed: all waiters look again */
+void plx_alloc_grown(struct plx_store *store); /* the store is larger: refusals are forgotten */
+/* Asks for one more extent if fewer than `blocks` blocks are free (ALLOC-5). */
 void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type, uint64_t blocks);
 
 struct plx_extent *plx_extent_find(const struct plx_store *store, uint64_t number);
 void plx_extent_free_all(struct plx_store *store);
-/* Whether the extent may be allocated from. */
+/* Makes blocks of the extent available, or no longer so. */
 void plx_extent_set_ready(struct plx_extent *extent, bool ready);
-/* From now on (or no longer) what is handed out in owned extents is noted. NOMEM. */
+/* Begins or ends noting which blocks owned extents hand out. NOMEM. */
 int plx_extent_note_born(struct plx_store *store);
 void plx_extent_forget_born(struct plx_store *store);
-/* Whether a block was handed out since then, or may have been. */
+/* Whether the block was handed out since then. True also where nothing was noted. */
 bool plx_extent_used_again(const struct plx_store *store, uint64_t addr);
-/* An extent's bitmap, from memory or the store: room for one bit a block. */
+/* An extent's bitmap, from memory or from the store. ret_bits has room for one bit per block. */
 int plx_extent_read_bits(struct plx_store *store, uint64_t number, uint64_t *ret_bits,
                          struct plx_fault *fault);
-/* Writes every dirty bitmap page, then flushes; the task becomes ready with its error. */
+/* Joins the next bitmap pass, which writes every dirty page and flushes. The task becomes ready
+ * with the pass's error. */
 void plx_bitmap_sync(struct plx_store *store, struct plx_task *task);
 int plx_bitmap_sync_run(struct plx_store *store);
 void plx_bitmap_sync_init(struct plx_store *store);

@@ -1,17 +1,27 @@
-/* tick.c - the loop: tasks, device I/O in store addresses, flushing. What has a turn in the loop
- * beside tasks, store->pump calls (store.c).
+/* tick.c - the loop: tasks, device I/O in store addresses, flushing.
  *
- * TICK-1  A task stands in at most one queue.
- * TICK-2  A flush begun after a write completed covers it; a task that joins while one is under way
- *     waits for the next. But when one fails, a later one does not bring back what was in the
- *     device's cache: whoever had written before that learns of it.
- * TICK-3  plx_store_tick never blocks and is never entered twice.
- * TICK-4  A turn ends early, though tasks are ready, once checksums of TURN_BYTES were computed in
- *     it: a device that has completed all it had at once is idle until the next requests come in.
- * TICK-5  After plx_store_fence() nothing is handed to a device but reads: writes and flushes fail
- *     with FENCED in the next turn.
+ * One turn of the loop (plx_store_tick) does, in this order:
+ *   1. env->tick: the environment submits requests and grants extents.
+ *   2. Devices are polled: completed I/Os make tasks ready. Refused I/Os complete, too (TICK-5).
+ *   3. Rounds: ready tasks run, then store->pump (store.c) starts what waits, until no task is
+ *      ready or the turn is long enough (TICK-4).
+ *   4. One flush begins for all tasks that wait for one, if none is under way.
+ *   5. Devices are kicked: what was submitted goes to the kernel or the network in one go.
+ *
+ * TICK-1  A task stands in at most one queue, because a task waits for one thing at a time and has
+ *     one link.
+ * TICK-2  A flush covers every write that completed before the flush began. So a task that asks for
+ *     a flush while one is under way waits for the next one. A flush that fails may have lost all
+ *     that was in the device's write-back cache, and a later flush that succeeds does not bring it
+ *     back. So whoever wrote before the failure gets the error, even from a later call (`since`).
+ * TICK-3  plx_store_tick() never blocks and is never entered twice.
+ * TICK-4  A turn ends, even with tasks ready, once it has computed the checksums of TURN_BYTES. A
+ *     device may have completed all its I/Os at once. It would stand idle while the turn computed
+ *     the checksums of all of them, because new I/Os reach it at the end of a turn.
+ * TICK-5  After plx_store_fence() a device gets only reads from this store. Writes and flushes
+ *     fail with FENCED in the next turn, because another host has taken the store over.
  * Loop: this is the loop.
- * Crash story: none; what is written, and when, is its callers' affair.
+ * Crash story: none; the callers decide what is written and when.
  */
 #include "engine/loop/store.h"
 
@@ -21,13 +31,13 @@
 
 #include "engine/loop/volume.h"
 
-#define ROUNDS_MAX 64u /* of one turn; then others get theirs */
+#define ROUNDS_MAX 64u /* rounds of one turn; then other threads get theirs */
 #define TURN_BYTES (256u << 10)
 
 /* ---- Tasks ---- */
 
-/* Not inlined: gcc would see that synchronous calls queue a task on their stack, but not that they
- * wait until it has left the queue. */
+/* Not inlined. gcc would see that a synchronous call queues a task on its stack, but not that the
+ * call waits until the task has left the queue, and would warn. */
 static __attribute__((noinline)) void push(struct plx_queue *queue, struct plx_task *task)
 {
     PLX_ASSERT(!task->queued); /* TICK-1 */
@@ -42,7 +52,7 @@ static __attribute__((noinline)) void push(struct plx_queue *queue, struct plx_t
 
 void plx_queue_push(struct plx_queue *queue, struct plx_task *task)
 {
-    task->error = 0; /* until what it waits for says otherwise */
+    task->error = 0; /* until what the task waits for sets it */
     push(queue, task);
 }
 
@@ -137,7 +147,7 @@ void plx_store_prepare(struct plx_store *store, struct plx_xfer *xfer, enum plx_
     store->volumes[place.volume].under_way++;
 }
 
-/* TICK-5 */
+/* TICK-5. Completed by the next turn: the submitter does not expect it to complete at once. */
 static void refuse(struct plx_store *store, struct plx_io *io)
 {
     io->next = store->refused;
@@ -250,7 +260,7 @@ static void flush_finished(struct plx_task *flush_task)
         return;
     store->flush_failures++;
     store->flush_error = error;
-    flush_ended(store, &store->flush_joining, error); /* TICK-2 */
+    flush_ended(store, &store->flush_joining, error); /* TICK-2: may have lost their writes, too */
 }
 
 static void flush_done(struct plx_io *io)
@@ -260,7 +270,7 @@ static void flush_done(struct plx_io *io)
 
     volume->under_way--;
     if (io->result)
-        volume->dirty = true; /* nothing is known to be durable: the next flush tries again */
+        volume->dirty = true; /* nothing is known to be durable: the next flush asks again */
     join_done(xfer->store, xfer->join, io->result);
 }
 
@@ -269,7 +279,7 @@ static void flush_start(struct plx_store *store)
     if (store->flushing || !store->flush_joining.head)
         return;
     store->flushing = true;
-    store->flush_running = store->flush_joining; /* TICK-2 */
+    store->flush_running = store->flush_joining; /* TICK-2: later ones wait for the next */
     store->flush_joining = (struct plx_queue){0};
     store->flush_task.step = flush_finished;
     store->flush_join = (struct plx_join){.pending = 1, .task = &store->flush_task};
@@ -337,8 +347,8 @@ bool plx_store_tick(struct plx_store *store)
             device->ops->poll(device, false);
     }
     complete_refused(store);
-    /* What a pump wakes may have more to pump: nothing may be left lying when the loop goes to
-     * sleep, for no completion would come and wake it. */
+    /* What a pump wakes may leave more to pump. All of it must be started before the loop sleeps,
+     * because no completion would wake the loop for it. */
     do {
         run_ready(store);
         store->pump(store);
@@ -364,7 +374,9 @@ void plx_store_wait(struct plx_store *store)
         if (!volume->under_way)
             continue;
         under_way = true;
-        /* It may have come to nothing: all is held (gather.c), or the device takes its time. */
+        /* The I/O that is under way may not complete soon: writes are held (gather.c), or the
+         * device takes its time. */
+
         if (volume->device->ops->poll(volume->device, true) > 0)
             return;
     }
@@ -398,7 +410,8 @@ static bool too_fast(const struct plx_store *store, uint64_t begun_ns, uint64_t 
                        (double)(store->env->monotonic_ns(store->env) - begun_ns);
 }
 
-/* Where others may come in, time passes in pause(): a wait in here would keep them out. */
+/* With pause() the time passes there, so that other calls come in. A wait in here would keep them
+ * out. */
 bool plx_store_take_turns(struct plx_store *store, const struct plx_turns *turns, uint64_t begun_ns,
                           uint64_t bytes)
 {

@@ -1,18 +1,22 @@
-/* volume.c - superblocks read, and where a store's extents lie on its volumes.
+/* volume.c - superblocks are read; where a store's extents lie on its volumes.
  *
- * VOLUME-1  Volume 0 says how many volumes there are. Others may still name fewer (GROW-3).
- * VOLUME-2  The ranges of all volumes, by their numbers, follow each other without gaps and
- *     overlaps.
- * VOLUME-3  A volume is as large as its superblock says, or larger.
- * VOLUME-4  A map only ever gets longer: what lies behind an address stays where it is.
- * VOLUME-5  A superblock that says less than is known besides when the store is opened (a registry
- *     comes after it) is an older one that came back. Then what is known counts, for disks have
- *     blocks there. It only ever makes ranges longer or adds some, and only where the volumes have
- *     room for them. Writing it again is for grow.c (GROW-2).
- * VOLUME-6  The spare superblock counts for nothing by itself: a disk that was given to somebody
- *     else may still have it. Writing the others again from it takes the operator's word
- *     (plx_superblock_restore()). It is written after the slot that it repeats is durable.
- * Loop: the store's.
+ * VOLUME-1  Volume 0 says how many volumes the store has. The superblocks of other volumes may name
+ *     fewer, because grow.c writes them later (GROW-3).
+ * VOLUME-2  The ranges of all volumes, sorted by extent number, follow each other without gap or
+ *     overlap. So each address below store->addr_limit lies on exactly one volume.
+ * VOLUME-3  A volume's device is as large as the superblock says, or larger. A smaller one was
+ *     truncated, and the store is refused.
+ * VOLUME-4  The map from addresses to volumes only ever gets longer. What lies behind an address
+ *     stays where it is, so disks can go on while the store grows.
+ * VOLUME-5  If a superblock counts fewer extents than the caller knows of, the superblock is an
+ *     older one that came back: the device lost a write. Then what the caller knows counts, because
+ *     disks have blocks there. The caller knows it from a registry, which learns of an extent only
+ *     after the superblock is durable. This knowledge only makes ranges longer or adds ranges, and
+ *     only where the volume has room. grow.c writes the superblock again (GROW-2).
+ * VOLUME-6  The spare superblock never counts by itself, because a device that was given to
+ *     somebody else may still have it. The operator's word is needed before the slots are restored
+ *     from it (plx_superblock_restore()). It is written after the slot that it repeats is durable.
+ * Loop: the store's loop.
  * Crash story: nothing is written here.
  */
 #include "engine/loop/volume.h"
@@ -69,7 +73,8 @@ int plx_superblock_read_spare(struct plx_device *device, uint8_t ret_block[PLX_B
                  : 0;
 }
 
-/* VOLUME-6 */
+/* VOLUME-6: whether the spare may be there beside the newest slot. If not, plx_grow_settle() writes
+ * it. */
 static bool spare_follows(const uint8_t newest[PLX_BLOCK_SIZE], const uint8_t spare[PLX_BLOCK_SIZE])
 {
     bool is_zero = !spare[0] && !memcmp(spare, spare + 1, PLX_BLOCK_SIZE - 1);
@@ -81,7 +86,7 @@ int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume
                         struct plx_fault *fault)
 {
     uint8_t blocks[PLX_SUPERBLOCK_SLOTS][PLX_BLOCK_SIZE];
-    uint8_t spare[PLX_BLOCK_SIZE] = {0xff}; /* like no superblock, where it cannot be read */
+    uint8_t spare[PLX_BLOCK_SIZE] = {0xff}; /* no superblock, should the read fail */
     struct plx_superblock best = {0}, super;
     struct plx_fault first = {0};
     unsigned found = 0, slot = 0;
@@ -97,7 +102,7 @@ int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume
         struct plx_fault why;
 
         error = plx_format_superblock_decode(blocks[i], &super, &why);
-        if (error == PLX_ERR_UNSUPPORTED) /* the newer slot decides, and we cannot read it */
+        if (error == PLX_ERR_UNSUPPORTED) /* it may be the newer slot, which would count */
             return plx_fault_set(fault, error, "%s: %s", device->name, why.text);
         if (error) {
             if (!first.code || first.code == PLX_ERR_NOT_FOUND)
@@ -133,7 +138,7 @@ int plx_superblock_check_known(const struct plx_device *device, uint64_t unknown
                    : 0;
 }
 
-/* Where the extents of a span lie on its volume. */
+/* Where on its volume, in bytes, the extents of a span lie. */
 static struct plx_registry_span registry_span(const struct plx_superblock *super,
                                               const struct plx_superblock_span *span)
 {
@@ -176,7 +181,7 @@ int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *
     return error;
 }
 
-/* One volume's place, checked against the first one that was read. */
+/* Puts one volume into its place, and checks it against the first volume that was read. */
 static int place_volume(struct plx_volume *volumes, struct plx_device *device, bool mixed,
                         const struct plx_superblock **known, struct plx_fault *fault)
 {
@@ -233,7 +238,7 @@ static int check_count(const struct plx_volume *volumes, unsigned count,
     return 0;
 }
 
-/* VOLUME-5, of the r-th range of a volume. */
+/* VOLUME-5, for range number r of a volume. */
 static bool know_range(struct plx_volume *volume, uint32_t r, const struct plx_extent_range *known)
 {
     struct plx_superblock *super = &volume->super;
@@ -254,7 +259,7 @@ static bool know_range(struct plx_volume *volume, uint32_t r, const struct plx_e
            volume->device->bytes / (super->extent_blocks << PLX_BLOCK_SHIFT);
 }
 
-/* VOLUME-5. Volumes that were not given are missed afterwards. */
+/* VOLUME-5. check_count() notices volumes that the registry knows and that were not given. */
 static int know_ranges(struct plx_volume *volumes, const struct plx_store_options *options,
                        struct plx_fault *fault)
 {
@@ -430,7 +435,7 @@ bool plx_store_place(const struct plx_store *store, uint64_t addr, struct plx_pl
     extent = addr / blocks;
     if (addr >= store->addr_limit)
         return false;
-    while (high - low > 1) { /* the last one that begins at or before it (VOLUME-2) */
+    while (high - low > 1) { /* VOLUME-2: the last range that begins at or before it */
         unsigned middle = low + (high - low) / 2;
 
         if (store->ranges[middle].first <= extent)

@@ -1,16 +1,19 @@
 /* map.c - see map.h.
  *
- * MAP-1  A lookup sees the newest applied change: active, then frozen, then the base.
- * MAP-2  A mapping is reported writable only when no snapshot, taken or submitted, sees it (INV-3).
- * MAP-3  A death is recorded once, and only for a block that no snapshot sees.
- * MAP-4  A checksum is reported only while it holds: VOIDED slots and voided entries hide it.
- * MAP-5  A common block is never writable, keeps its checksum, and its death is nobody's to record:
- *     others may map it (share.c).
- * MAP-6  A checksum that comes back (plx_map_vouch) changes nothing else: a block stays where it
- *     is, and as writable or not as it was.
- * Loop: the VDI's.
- * Crash story: memory only; the store has the
- * base and the log.
+ * MAP-1  A lookup sees the newest applied change: it asks active, then frozen, then the base.
+ * MAP-2  A mapping is writable only if no snapshot sees it, whether that snapshot is taken or only
+ *     submitted. Otherwise a write in place would change what the snapshot shows.
+ * MAP-3  A death is recorded once, and only for a block that no snapshot sees. Otherwise a block
+ *     would be freed twice, or while a snapshot has it.
+ * MAP-4  A checksum is reported only while it holds. A VOIDED slot hides the checksums of its
+ *     leaf's writable blocks in the base, and an entry without a checksum says that it is unknown.
+ *     So a stale checksum never makes good data look damaged.
+ * MAP-5  A common block is never writable, keeps its checksum, and its death is not recorded,
+ *     because other disks may map it (share.c).
+ * MAP-6  A checksum that comes back (plx_map_vouch()) changes nothing else. The block stays where
+ *     it is, and it is as writable as it was.
+ * Loop: the store's loop.
+ * Crash story: memory only. The store has the base and the log, and replay applies the log again.
  */
 #include "engine/base/list.h"
 #include "engine/map/map.h"
@@ -241,6 +244,14 @@ static bool first_gen(const struct plx_map *map)
     return map->gen == map->active.first_gen;
 }
 
+/* Sets the block's slot in active; entry 0: the block is unmapped. BASE_DEAD records whether what
+ * the layers below map there died before any snapshot could see it:
+ *     no slot yet, no UNMAPPED marker   it dies now: yes, if no snapshot came since the freeze
+ *     no slot yet, an UNMAPPED marker   it died with the leaf: as the marker says
+ *     an OLDER slot                     it dies now, as in the first case
+ *     any other slot                    it died before: as the slot says; what dies now is what the
+ *                                       slot maps, recorded if no snapshot sees it (MAP-3)
+ */
 static void set_block(struct plx_map *map, uint64_t vblock, uint64_t entry)
 {
     struct plx_overlay *overlay = &map->active;
@@ -269,6 +280,7 @@ void plx_map_apply_map(struct plx_map *map, uint64_t vblock, uint64_t addr, uint
     set_block(map, vblock, plx_entry_make(addr, checksum24));
 }
 
+/* One marker instead of 512 slots. Blocks that have a slot keep it, because their deaths differ. */
 static void unmap_leaf(struct plx_map *map, uint64_t leaf)
 {
     struct plx_overlay *overlay = &map->active;
@@ -303,8 +315,8 @@ void plx_map_apply_unmap(struct plx_map *map, uint64_t vblock, uint64_t count)
     }
 }
 
-/* The frozen layer's mapping of a block that is still writable: copied up with its checksum gone.
- */
+/* If the frozen layer maps the block, and the block is still writable, copies the mapping up
+ * without its checksum. */
 static void void_frozen_block(struct plx_map *map, uint64_t vblock)
 {
     const struct plx_slot *below = plx_overlay_find(&map->frozen, PLX_OVERLAY_BLOCK, vblock);
@@ -319,6 +331,8 @@ static void void_frozen_block(struct plx_map *map, uint64_t vblock)
     plx_overlay_set_gen(&map->active, slot, map->gen);
 }
 
+/* The leaf's writable mappings lose their checksums: in active they are cleared, from frozen they
+ * are copied up without one, and for the base a VOIDED marker says so. */
 void plx_map_apply_void(struct plx_map *map, uint64_t leaf)
 {
     struct plx_overlay *overlay = &map->active;
@@ -345,19 +359,20 @@ void plx_map_vouch(struct plx_map *map, uint64_t vblock, const struct plx_mappin
     struct plx_slot *slot = plx_overlay_put(&map->active, PLX_OVERLAY_BLOCK, vblock, &is_new);
 
     PLX_ASSERT(!map->is_frozen && !mapping->checksum && !plx_addr_is_common(mapping->addr));
-    if (is_new) { /* of the base; writable only if no snapshot came since, logged or not */
+    /* The base maps the block. It is writable only if no snapshot came since, applied or not. */
+    if (is_new) {
         slot->value = mapping->addr | (mapping->writable ? PLX_SLOT_OLDER : PLX_SLOT_OLDER_SHARED);
         plx_overlay_set_gen(&map->active, slot, map->gen);
     }
     PLX_ASSERT(plx_entry_addr(slot->value) == mapping->addr);
-    slot->value = plx_entry_void(slot->value) | plx_entry_make(0, checksum24);
+    slot->value = plx_entry_void(slot->value) | plx_entry_make(0, checksum24); /* MAP-6 */
 }
 
 void plx_map_apply_snapshot(struct plx_map *map, uint64_t seq)
 {
     map->gen = seq;
     if (map->gen_submitted < map->gen)
-        map->gen_submitted = map->gen; /* replay: nothing was submitted */
+        map->gen_submitted = map->gen; /* in replay nothing is submitted */
 }
 
 /* ---- Key frames ---- */
@@ -368,7 +383,9 @@ bool plx_map_freeze(struct plx_map *map)
     size_t reserved = map->active.reserved;
 
     PLX_ASSERT(!map->is_frozen);
-    /* What batches in flight have reserved moves along: the fresh layer needs the room. */
+    /* What batches in flight have reserved moves along, because they are applied to the fresh
+     * layer. */
+
     plx_overlay_clear(&empty, map->gen);
     if (!plx_overlay_reserve(&empty, reserved)) {
         map->frozen = empty;

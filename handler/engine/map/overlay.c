@@ -1,12 +1,14 @@
-/* overlay.c - see overlay.h. Open addressing, linear probing, never more than 3/4 full.
+/* overlay.c - see overlay.h. Open addressing with linear probing, never more than 3/4 full.
  *
- * OVERLAY-1  count + reserved <= capacity * 3 / 4, and sorted holds that many.
- * OVERLAY-2  At most one slot per kind and index.
- * OVERLAY-3  A merge builds at most `leaves` nodes on any level: counted is the place of each new
- *     slot that was not counted lately. An unmapped leaf has no node, but the one above it has.
- * Loop: the
- * VDI's.
- * Crash story: memory only; rebuilt by replay.
+ * OVERLAY-1  count + reserved <= capacity * 3 / 4, and `sorted` has room for that many slots. So
+ *     neither putting a reserved slot nor sorting can fail.
+ * OVERLAY-2  A kind and index have at most one slot, so a lookup finds the newest change.
+ * OVERLAY-3  A merge builds at most `leaves` nodes on any level, so the nodes that a key frame
+ *     needs can be reserved beforehand (reserve.c). A new slot counts its place, unless the place
+ *     was counted lately: the leaf of a BLOCK or VOIDED slot, the node above the leaf of an
+ *     UNMAPPED slot. An unmapped leaf gets no node, but the node above it changes.
+ * Loop: the store's loop.
+ * Crash story: memory only; replay makes it again.
  */
 #include "engine/map/overlay.h"
 
@@ -70,6 +72,7 @@ static struct plx_slot *place(struct plx_overlay *overlay, uint64_t key)
 {
     size_t at = home(overlay, key);
 
+    /* OVERLAY-2: the slot of this kind and index, if there is one */
     while (overlay->slots[at].key != EMPTY && !same(overlay->slots[at].key, key))
         at = (at + 1) & (overlay->capacity - 1);
     return &overlay->slots[at];
@@ -104,7 +107,7 @@ static void count_leaf(struct plx_overlay *overlay, enum plx_overlay_kind kind, 
     uint64_t leaf = kind == PLX_OVERLAY_BLOCK ? index >> PLX_NODE_SHIFT : index;
     uint64_t place = of_table ? leaf >> PLX_NODE_SHIFT : leaf;
     uint64_t *counted = &overlay->counted[place % PLX_OVERLAY_COUNTED];
-    uint64_t word = (place << 1 | of_table) + 1; /* 0: none */
+    uint64_t word = (place << 1 | of_table) + 1; /* 0: no place yet */
 
     overlay->leaves += *counted != word;
     *counted = word;
@@ -218,7 +221,7 @@ static void radix_exchange(struct plx_slot *slots, size_t count, int bit)
         insertion_sort(slots, count);
         return;
     }
-    PLX_ASSERT(bit >= 0); /* no two keys are the same */
+    PLX_ASSERT(bit >= 0); /* sort keys are unique: OVERLAY-2 */
     while (low < high) {
         if (sort_key(&slots[low]) >> bit & 1)
             swap(&slots[low], &slots[--high]);

@@ -1,15 +1,24 @@
 /* tree.c - see tree.h.
  *
- * TREE-1  No node is changed: every changed node goes to a free block (INV-2).
- * TREE-2  An entry whose block some snapshot sees is read-only in the new tree, on itself or above.
- * TREE-3  A block is recorded as dead only if it was mapped writable (seen by no snapshot) when it
- *     was replaced, and each only once.
- * TREE-4  Every leaf that is built counts how many more blocks it maps than the old one, and of how
- *     many more it knows the checksum; what the base says may be damaged and is not relied on
- *     (INV-7).
- * Loop: the owner's.
- * Crash story: nothing refers to the new nodes until the owner's record flips;
- *   a crash before leaves them unmarked or leaked.
+ * The states of a builder, level by level from the leaves up:
+ *   1. BUILD     Builds nodes of the level, up to PLX_TREE_BUFFER of them. Old nodes may have to be
+ *                read first.
+ *   2. ALLOC     Allocates blocks and submits the nodes. May wait for space.
+ *   3. WRITTEN   The writes have completed. Back to BUILD: more nodes of this level, or the next
+ *                level with the entries of the nodes just written, until the root is written.
+ *
+ * TREE-1  No node is overwritten: every changed node goes to a free block. So a crash cannot tear
+ *     the old tree, which stays valid until the owner's record names the new one.
+ * TREE-2  If a snapshot sees an entry's block, the entry is read-only in the new tree, or an entry
+ *     above it is. So nobody overwrites the block in place.
+ * TREE-3  A block or node is recorded as dead only if no snapshot saw it when it was replaced, and
+ *     only once.
+ * TREE-4  Each leaf that is built adds how many more blocks it maps than the old leaf, and of how
+ *     many more it knows the checksum. A sum that is impossible becomes PLX_MAPPED_UNKNOWN: the
+ *     base's count came from the store and may be damaged.
+ * Loop: the store's loop.
+ * Crash story: until the owner's record is written, nothing refers to the new nodes. A crash before
+ *   leaves them unmarked, or marked and leaked.
  */
 #include "engine/map/tree.h"
 
@@ -130,12 +139,12 @@ static void died(struct plx_deaths *deaths, uint64_t addr)
 /* ---- The old tree ---- */
 
 struct old_node {
-    const void *node; /* NULL: nothing there */
-    uint64_t entry;   /* that names it */
-    bool read_only;   /* on the way to it */
+    const void *node; /* NULL: there is no such node */
+    uint64_t entry;   /* the entry that names it */
+    bool read_only;   /* some entry on the way to it is read-only */
 };
 
-/* The old node at (level, index). Above the old root a node is implied: see synthesize(). */
+/* Finds the old node at (level, index). Above the old root there is none: see synthesize(). */
 static int find_old(struct plx_tree *tree, unsigned level, uint64_t index, struct old_node *ret)
 {
     struct old_node at = {.entry = tree->root,
@@ -163,7 +172,7 @@ static int find_old(struct plx_tree *tree, unsigned level, uint64_t index, struc
     return 0;
 }
 
-/* As the new node begins: what nothing changes. */
+/* The new node begins as a copy of the old one. */
 static void copy_old(const struct plx_tree *tree, const struct old_node *old, uint8_t *node)
 {
     if (!old->node) {
@@ -194,12 +203,12 @@ static size_t next_leaf(const struct plx_map *map, size_t at)
     return at;
 }
 
-/* Of one leaf. Its blocks lie from slot `block` to slot `end`. */
+/* The changes of one leaf. Its BLOCK slots are those from `block` to before `end`. */
 struct leaf_changes {
     const struct plx_slot *unmapped, *voided, *block, *end;
 };
 
-/* Markers come first (plx_overlay_sort). */
+/* Markers come before blocks: plx_overlay_sort(). */
 static struct leaf_changes collect_leaf(const struct plx_map *map, size_t at)
 {
     const struct plx_slot *sorted = map->frozen.sorted;
@@ -220,7 +229,7 @@ static struct leaf_changes collect_leaf(const struct plx_map *map, size_t at)
     return changes;
 }
 
-/* slot: what has become of the block, NULL: nothing but what the leaf's markers say. */
+/* The new entry of a block. slot: its BLOCK slot; NULL: only the leaf's markers concern it. */
 static uint64_t edit_entry(struct plx_tree *tree, const struct leaf_changes *changes,
                            const struct plx_slot *slot, uint64_t old, bool path_read_only)
 {
@@ -253,7 +262,7 @@ static uint64_t edit_entry(struct plx_tree *tree, const struct leaf_changes *cha
     return inherited ? old | PLX_ENTRY_READ_ONLY : old;
 }
 
-/* Has the old leaf read. false: its way there must be read first, which has begun. */
+/* Begins to read the old leaf. False: a node above it had to be read first, which has begun. */
 static bool leaf_ahead(struct plx_tree *tree, uint64_t leaf)
 {
     uint64_t entry = tree->root;
@@ -273,14 +282,14 @@ static bool leaf_ahead(struct plx_tree *tree, uint64_t leaf)
     return true;
 }
 
-/* The device is given many old leaves to read at a time: one after the other would take as long as
- * as many round trips to it. */
+/* Gives the device many old leaves to read at once. Reading them one by one would cost a round trip
+ * each. */
 static void read_ahead(struct plx_tree *tree)
 {
     const struct plx_overlay *frozen = &tree->map->frozen;
     unsigned most = plx_cache_ahead_max(tree->store->cache);
 
-    PLX_ASSERT(tree->ahead >= tree->slot); /* a leaf is built when it has been read */
+    PLX_ASSERT(tree->ahead >= tree->slot); /* a leaf that is built has been read */
     while (tree->ahead < frozen->count && tree->ahead_leaves < most &&
            leaf_ahead(tree, plx_slot_leaf(&frozen->sorted[tree->ahead]))) {
         tree->ahead = next_leaf(tree->map, tree->ahead);
@@ -344,7 +353,7 @@ static int build_leaf(struct plx_tree *tree, uint8_t *node, struct old_node *old
 
 /* ---- Inner nodes, and leaves of a plain tree ---- */
 
-/* A level above the old root: its first child is the old root. */
+/* Makes a node above the old root. The old root is child 0 of the lowest such node. */
 static void synthesize(const struct plx_tree *tree, uint64_t index, uint8_t *node)
 {
     memset(node, 0, PLX_BLOCK_SIZE);
@@ -383,7 +392,7 @@ static bool level_has_more(const struct plx_tree *tree)
     return tree->in_at < tree->in_count;
 }
 
-/* Builds nodes until the buffer is full or the level is through. */
+/* Builds nodes until the buffer is full or the level is done. */
 static int build_some(struct plx_tree *tree)
 {
     while (level_has_more(tree) && tree->buffered < PLX_TREE_BUFFER) {
@@ -409,6 +418,7 @@ static int alloc_and_write(struct plx_tree *tree)
 {
     while (tree->written < tree->buffered) {
         uint64_t addr, count;
+        /* TREE-1 */
         int error = plx_alloc_run(tree->store, PLX_EXTENT_META, tree->buffered - tree->written,
                                   tree->task, &addr, &count);
 
@@ -482,7 +492,7 @@ int plx_tree_step(struct plx_tree *tree, uint64_t *ret_root)
             if (level_has_more(tree))
                 break;
             tree->result_levels = tree->new_levels;
-            if (tree->level == 1 && !tree->out_count) { /* nothing changed */
+            if (tree->level == 1 && !tree->out_count) { /* no change: the old tree stays */
                 tree->result_levels = tree->levels;
                 *ret_root = tree->root |
                             (tree->shared && plx_entry_addr(tree->root) ? PLX_ENTRY_READ_ONLY : 0);

@@ -1,8 +1,16 @@
 /* tree.h - builds a changed radix tree out of place, bottom-up.
  *
- * The builder is a machine that the owner steps: plx_tree_step() returns PLX_WAIT while it waits
- * (the owner's task becomes ready again), 0 when *root is complete (written, not yet flushed), or
- * an error, after which plx_tree_abort() frees what was allocated.
+ * Two kinds of trees are built: a disk's map, from its frozen overlay and its base (begin_map), and
+ * the plain tree that finds a log's segments, from a list of changed entries (begin_plain).
+ *
+ *     error = plx_tree_begin_map(&tree, map, levels, task, &data_deaths, &node_deaths);
+ *     ...
+ *     error = plx_tree_step(&tree, &root);       PLX_WAIT: return; call it again when the task is
+ *                                                ready and task->error is 0
+ *     plx_tree_done(&tree);                      0: the tree is written, but not flushed
+ *     plx_tree_abort(&tree);                     any other error: frees what was allocated
+ *
+ * The owner flushes before anything names the new root. The store's loop only.
  */
 #ifndef PLX_TREE_H
 #define PLX_TREE_H
@@ -10,10 +18,10 @@
 #include "engine/loop/store.h"
 #include "engine/map/map.h"
 
-#define PLX_TREE_BUFFER 32u /* nodes written at once */
+#define PLX_TREE_BUFFER 32u /* nodes that are written at once */
 
 struct plx_tree_change {
-    uint64_t index; /* of the child at its level (level 0: a block, or a segment) */
+    uint64_t index; /* of a child at the level below (level 0: a block, or a segment) */
     uint64_t entry;
 };
 
@@ -22,21 +30,21 @@ struct plx_tree {
     struct plx_task *task;
     /* The old tree. */
     uint64_t root;
-    unsigned levels; /* of the old tree */
-    bool shared;     /* a snapshot sees all of it: untouched children become read-only */
-    /* The changes: either of a map's frozen overlay, or ready entries at level 0. */
+    unsigned levels;
+    bool shared; /* a snapshot sees all of it: what stays becomes read-only */
+    /* The changes: a map's frozen overlay, or else entries of level 0 in `in`. */
     struct plx_map *map;
     size_t slot;
-    size_t ahead;          /* the old leaves of the slots before this one were asked for */
-    unsigned ahead_leaves; /* and so many of them are still to be built */
-    int64_t mapped;        /* blocks more than in the old tree, so far */
-    int64_t vouched;       /* the same of those whose checksum is known */
+    size_t ahead;          /* slots before this one: their old leaves were asked for */
+    unsigned ahead_leaves; /* of those leaves, how many are still to be built */
+    int64_t mapped;        /* blocks mapped, less those in the old tree, so far */
+    int64_t vouched;       /* the same for blocks whose checksum is known */
     unsigned new_levels;
     unsigned result_levels; /* of the tree that *ret_root names */
-    unsigned level;         /* being built */
+    unsigned level;         /* the level that is being built */
     struct plx_tree_change *in, *out;
     size_t in_count, in_at, out_count, capacity;
-    /* Nodes built and not yet written. */
+    /* Nodes that are built and not yet written. */
     uint8_t *buffer;
     size_t owner[PLX_TREE_BUFFER]; /* index in out */
     unsigned buffered, written;
@@ -46,23 +54,23 @@ struct plx_tree {
     unsigned xfer_count;
     int state;
     struct plx_deaths *data_deaths, *node_deaths; /* NULL: not recorded */
-    struct plx_deaths made;                       /* nodes allocated, for abort */
+    struct plx_deaths made;                       /* allocated nodes, for plx_tree_abort() */
 };
 
-/* For a map: merges map->frozen (sorted) into the base. */
+/* Merges map->frozen, which is sorted, into map->base. */
 int plx_tree_begin_map(struct plx_tree *tree, struct plx_map *map, unsigned new_levels,
                        struct plx_task *task, struct plx_deaths *data_deaths,
                        struct plx_deaths *node_deaths);
-/* For a plain tree: sets entries at level 0; changes are sorted by index and copied. */
+/* Sets entries of level 0 in a plain tree. The changes are sorted by index; they are copied. */
 int plx_tree_begin_plain(struct plx_tree *tree, struct plx_store *store, uint64_t root,
                          unsigned levels, const struct plx_tree_change *changes, size_t count,
                          struct plx_task *task, struct plx_deaths *node_deaths);
 int plx_tree_step(struct plx_tree *tree, uint64_t *ret_root);
-/* How many blocks the finished tree of a map maps, and of how many it knows the checksum; or
- * PLX_MAPPED_UNKNOWN. */
+/* How many blocks the finished tree of a map maps, and of how many it knows the checksum. Either
+ * may be PLX_MAPPED_UNKNOWN. */
 void plx_tree_count(const struct plx_tree *tree, uint64_t size_bytes, uint64_t *ret_mapped,
                     uint64_t *ret_vouched);
-void plx_tree_abort(struct plx_tree *tree); /* after an error: frees the new nodes */
-void plx_tree_done(struct plx_tree *tree);  /* after success: keeps them */
+void plx_tree_abort(struct plx_tree *tree); /* after an error */
+void plx_tree_done(struct plx_tree *tree);  /* after success */
 
 #endif

@@ -1,10 +1,11 @@
 /* treewalk.c - see treewalk.h.
  *
- * TREEWALK-1  A node is copied before others are read: the cache may let it go meanwhile.
- * TREEWALK-2  A disk grows in levels: the tree it had lies below child 0 of the one it has, if
- *     anywhere.
- * TREEWALK-3  A node in two trees stands at the same place in both, and in all trees between them.
- * Loop: the store's.
+ * TREEWALK-1  A node is copied before further nodes are read, because the cache may evict it then.
+ * TREEWALK-2  A disk that grows gets a higher tree. The tree that it had is below child 0 of the
+ *     new one, if the new one has it at all.
+ * TREEWALK-3  A node that is in two trees is at the same place in both, and in all trees between
+ *     them. So a node that neither neighbour of a tree has belongs to that tree alone.
+ * Loop: the store's loop.
  * Crash story: nothing is written.
  */
 #include "engine/map/treewalk.h"
@@ -61,7 +62,7 @@ struct range {
     void *argument;
 };
 
-/* first: the virtual block where the subtree begins. */
+/* first: the virtual block at which the subtree begins. */
 static int each(const struct plx_treewalk *walk, struct plx_subtree tree, uint64_t first,
                 const struct range *range)
 {
@@ -168,7 +169,7 @@ static int only_old(const struct plx_treewalk *walk, const struct plx_subtree *o
     return error;
 }
 
-/* TREEWALK-2: down to the level of a lower tree. */
+/* TREEWALK-2: descends to the level of a lower tree. */
 static int descend(const struct plx_treewalk *walk, struct plx_subtree *side, unsigned levels)
 {
     while (side->levels > levels) {

@@ -1,19 +1,28 @@
-/* alloc.c - which blocks are free: runs of adjacent blocks from the extents this instance owns.
+/* alloc.c - which blocks are free: hands out runs of adjacent blocks, from extents this instance
+ * owns, and takes blocks back.
  *
- * ALLOC-1  A block is handed out at most once until it is freed.
- * ALLOC-2  Only extents whose ownership is durable are allocated from (EXTENT-3).
- * ALLOC-3  Data comes from data extents, nodes and log from metadata extents; log segments are
- *     taken from an extent's end, nodes from its start, so that segments keep finding room.
+ * ALLOC-1  A block is handed out at most once until it is freed: its bit in memory changes at once,
+ *     and set_bits() asserts that it was clear.
+ * ALLOC-2  Blocks come only from extents whose ownership is durable (EXTENT-3). Otherwise a crash
+ *     would leave blocks in an extent whose header does not name this instance.
+ * ALLOC-3  Data comes from data extents, nodes and log segments from metadata extents. Segments are
+ *     taken from an extent's end, nodes from its start, so that segments, which need long runs,
+ *     keep finding room.
  * ALLOC-4  store->free_blocks counts the free blocks of ready extents, by type.
- * ALLOC-5  Nobody waits for the registry unless every owned extent of the type is full (INV-4): a
- *     further extent is asked for ahead.
- * ALLOC-6  What has died is freed by its owner, or swept by a collection, never by both. A
- *     collection works in extents of its own instance, whose deaths it knows (collect.c), and in
- *     those of nobody. So the owner frees where the extent was its own already when the block died;
- *     or where no collection has begun between that and the extent becoming its own.
- * ALLOC-7  While blocks are held back no metadata that was in use becomes free, unless room is
- *     wanted. Data does: a collection never reads it.
- * Loop: the store's.
+ * ALLOC-5  A request waits for the registry only if every owned extent of the type is full. A
+ *     further extent is asked for ahead of need, to keep the registry off the data path.
+ * ALLOC-6  A dead block is freed either by the instance that owns its extent or by the sweep of a
+ *     collection, never by both. The second of the two could free a block that was handed out again
+ *     in between. A collection works in extents of its own instance, whose deaths it knows
+ *     (collect.c), and in extents of nobody. So an owner frees a dead block in two cases only:
+ *         - the extent was its own already when the block died, or
+ *         - no collection ran at any time between the block's death and the extent becoming its
+ *           own: the number of collections was the same and even, which means that none ran.
+ * ALLOC-7  While a collection has blocks held back, a metadata block that was in use stays
+ *     allocated, because the collection may still read it. If a request needs room meanwhile, the
+ *     blocks come back early and the collection is told so. Data blocks are never held back: a
+ *     collection reads no data.
+ * Loop: the store's loop.
  * Crash story: see extent.c.
  */
 #include <stdlib.h>
@@ -22,7 +31,7 @@
 #include "engine/loop/store.h"
 
 #define DENIED_RETRY_NS 1000000000ull
-#define REFUSED_MAX 3u /* as many extents in a row say that it is not the extents */
+#define REFUSED_MAX 3u /* as many useless grants in a row: another extent will not help */
 
 static bool bit(const struct plx_extent *extent, uint64_t block)
 {
@@ -39,7 +48,7 @@ static void set_bits(struct plx_extent *extent, uint64_t block, uint64_t count, 
         extent->pages[i / PLX_EXTENT_PAGE_BITS].dirty = true;
     }
     extent->free_blocks += allocated ? -count : count;
-    if (extent->ready)
+    if (extent->ready) /* ALLOC-4 */
         extent->store->free_blocks[extent->type] += allocated ? -count : count;
 }
 
@@ -83,7 +92,7 @@ static void take_run(struct plx_extent *extent, uint64_t want, uint64_t *ret_add
     *ret_count = count;
 }
 
-/* The cursor stays: writes go on where they were. */
+/* Leaves the cursor alone, so that writes go on where they were. */
 static bool take_adjacent(struct plx_extent *extent, uint64_t want, uint64_t *ret_addr)
 {
     uint64_t blocks = extent->store->info.extent_blocks, at = next_free(extent, 0, blocks), length;
@@ -99,7 +108,7 @@ static bool take_adjacent(struct plx_extent *extent, uint64_t want, uint64_t *re
     return false;
 }
 
-/* Aligned to the segment size and from the end (ALLOC-3). */
+/* Takes a run that is aligned to the segment size, from the extent's end on (ALLOC-3). */
 static bool take_segment(struct plx_extent *extent, uint64_t want, uint64_t *ret_addr)
 {
     uint64_t blocks = extent->store->info.extent_blocks;
@@ -116,7 +125,8 @@ static bool take_segment(struct plx_extent *extent, uint64_t want, uint64_t *ret
     return false;
 }
 
-/* Asks for an extent unless that was just refused. */
+/* Asks the environment for an extent, unless it refused one less than DENIED_RETRY_NS ago. True: an
+ * extent may still come. */
 static bool ask(struct plx_store *store, enum plx_extent_type type)
 {
     struct plx_wanted *wanted = &store->wanted[type];
@@ -224,7 +234,7 @@ int plx_alloc_segment_sync(struct plx_store *store, uint64_t *ret_addr)
 
         if (error != PLX_WAIT)
             return error;
-        plx_waiter_wait(store, &waiter); /* then look again */
+        plx_waiter_wait(store, &waiter);
     }
 }
 
@@ -257,7 +267,7 @@ void plx_alloc_foreign_pump(struct plx_store *store)
     foreign->extent = foreign->addrs[foreign->count - 1] / store->info.extent_blocks;
     extent = plx_extent_find(store, foreign->extent);
     if (extent && !extent->ready && !extent->sealed)
-        return; /* asked for already, to allocate from: soon it is ready */
+        return; /* was asked for to allocate from it; will soon be ready */
     foreign->asked = true;
     if (extent)
         plx_alloc_foreign_answered(store, foreign->extent);
@@ -269,7 +279,7 @@ void plx_alloc_foreign_answered(struct plx_store *store, uint64_t number)
 {
     struct plx_foreign *foreign = &store->foreign;
     const struct plx_extent *extent = plx_extent_find(store, number);
-    bool coming = extent && !extent->ready && !extent->sealed; /* granted meanwhile, to allocate */
+    bool coming = extent && !extent->ready && !extent->sealed; /* granted to allocate from it */
     size_t kept = 0, count = foreign->count;
 
     foreign->asked = false;
@@ -278,7 +288,7 @@ void plx_alloc_foreign_answered(struct plx_store *store, uint64_t number)
 
         if (addr / store->info.extent_blocks != number || coming)
             foreign->addrs[kept++] = addr;
-        else if (extent && extent->ready) /* no collection came: ALLOC-6 */
+        else if (extent && extent->ready) /* no collection since: ALLOC-6 */
             plx_alloc_free(store, addr, 1);
         else
             store->counters.blocks_foreign++;
@@ -291,7 +301,7 @@ static void free_in(struct plx_extent *extent, uint64_t addr)
 {
     struct plx_store *store = extent->store;
 
-    if (!bit(extent, addr - extent->base)) { /* never believed blindly (INV-7) */
+    if (!bit(extent, addr - extent->base)) { /* a damaged store may say so */
         plx_store_event(store, PLX_ERR_CORRUPT, "block %llu was to be freed but is free",
                         (unsigned long long)addr);
         return;
@@ -301,7 +311,8 @@ static void free_in(struct plx_extent *extent, uint64_t addr)
     store->counters.blocks_freed++;
 }
 
-/* ALLOC-7. For want of memory: left to the collector. */
+/* ALLOC-7. Out of memory for the list: the block stays allocated, and a later collection finds it.
+ */
 static bool hold_back(const struct plx_extent *extent, uint64_t addr)
 {
     struct plx_held_back *held = &extent->store->held_back;
@@ -374,7 +385,7 @@ static void free_held_back(struct plx_store *store)
 {
     struct plx_held_back *held = &store->held_back;
 
-    /* Their extents are still ours: none goes before closing. */
+    /* Their extents are still owned: none is given up before the store closes. */
     for (size_t i = 0; i < held->count; i++)
         free_in(plx_extent_find(store, held->addrs[i] / store->info.extent_blocks), held->addrs[i]);
     free(held->addrs);

@@ -1,9 +1,18 @@
-/* bitmaps.c - the bitmaps of owned extents written back (EXTENT-1, EXTENT-2). */
+/* bitmaps.c - the bitmaps of owned extents are written back (EXTENT-1, EXTENT-2).
+ *
+ * One bitmap pass at a time serves all extents and everybody who waits:
+ *   1. ROUND, WRITTEN   Every dirty page is written to the slot that does not hold its newest
+ *                       durable state, at most PLX_BITMAP_ROUND pages at once.
+ *   2. FLUSHED          One flush. The new states are durable now.
+ *   3. MIRRORED         The other slot of each page gets the mirror copy, without a flush.
+ * A crash in step 1 leaves the previous state in the other slot, a crash in step 3 the new state. A
+ * caller that asks for a pass while one runs waits for the next one, which sees its changes. */
 #include <string.h>
 
 #include "engine/space/extent_inside.h"
 
-/* After a failed flush nobody knows what arrived: the pages are written again (EXTENT-2). */
+/* After a failed flush nobody knows which pages arrived. They become dirty again, so that the next
+ * pass rewrites the same slots (EXTENT-2). */
 static void pages_flushed(struct plx_store *store, bool durable)
 {
     for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
@@ -29,7 +38,7 @@ static void sync_start(struct plx_store *store)
     struct plx_bitmap_sync *sync = &store->bitmap_sync;
 
     if (sync->flush_mark != store->flush_failures)
-        pages_flushed(store, false); /* an earlier pass's pages, if it did not get to its flush */
+        pages_flushed(store, false); /* by an earlier pass that did not get to its flush */
     sync->flush_mark = store->flush_failures;
     store->freed.before = store->freed.blocks;
     sync->running = sync->joining;
@@ -40,7 +49,7 @@ static void sync_start(struct plx_store *store)
     plx_task_ready(store, &sync->task);
 }
 
-/* Which slot a page goes to now, and as which generation. */
+/* Chooses the slot that the page goes to now, and the generation it gets. */
 static uint8_t take_slot(struct plx_extent_page_state *state, bool mirror, uint64_t *ret_generation)
 {
     if (mirror) {
@@ -50,7 +59,7 @@ static uint8_t take_slot(struct plx_extent_page_state *state, bool mirror, uint6
     }
     *ret_generation = state->generation = plx_generation_next(state->generation);
     state->dirty = state->unmirrored = false;
-    if (!state->unflushed) /* EXTENT-2 */
+    if (!state->unflushed) /* EXTENT-2: a slot that may not be durable is rewritten */
         state->slot ^= 1;
     state->unflushed = true;
     return state->slot;
@@ -90,7 +99,7 @@ static bool page_due(const struct plx_bitmap_sync *sync, const struct plx_extent
     return sync->mirroring ? state->unmirrored : state->dirty;
 }
 
-/* Submits the next round of pages; false when the pass is through. */
+/* Submits the next round of pages. False: no page is left. */
 static bool sync_round(struct plx_store *store)
 {
     struct plx_bitmap_sync *sync = &store->bitmap_sync;
@@ -164,7 +173,7 @@ static void sync_step(struct plx_task *task)
         sync_rewind(store, true);
         sync->state = SYNC_MIRRORED;
         /* fall through */
-    case SYNC_MIRRORED: /* a mirror that cannot be written is no harm: the page itself is durable */
+    case SYNC_MIRRORED: /* no harm if this fails: the page itself is durable */
         if (!sync->error && sync_round(store))
             return;
         sync_finish(store);

@@ -1,37 +1,48 @@
-/* extent.c - extents this instance owns: loading, their bitmaps, writing the bitmaps back.
+/* extent.c - the extents that this instance owns, from grant or adoption to release.
  *
- * EXTENT-1  The bitmap in memory is the truth while the extent is owned; the store's copy follows
- *     at each plx_bitmap_sync (before a VDI record that relies on it flips).
- * EXTENT-2  A page's next generation is written only after this one is durable: one pass at a time,
- *     which writes, flushes and then lets the other slots follow (mirrors). So one of the two slots
- *     is always whole, and damage to one that lies there costs nothing: an older bitmap would call
- *     blocks free that are in use. Of what somebody else wrote before, a mirror alone says that it
- *     is durable: his flush may have failed, and a cache goes on showing what it has dropped. So
- *     where there is none the header is written again first, byte for byte as it was read, both
- *     slots at once, and flushed: of the two one is durable by then, and the same bytes do not harm
- *     it.
- * EXTENT-3  An extent is allocated from only after both slots of all its pages are durable and name
- *     its owner. Slot B is written first; where slot A of some page is zero and slot B is none,
- *     torn or that first one, the extent never came into use. With a later slot B slot A is lost,
- *     or the first flush failed and B was written again: then its bitmap says that nothing is in
- *     it.
- * EXTENT-4  The header pages' own bits are always set.
- * EXTENT-5  An older bitmap would call blocks free that are in use. So a header is believed only as
- *     far as it agrees with who granted the extent, who knows how many states its pages had when it
- *     was given up (or, of a dead owner, when one of his disks was closed last). Fewer: the device
- *     lost a write. More, or somebody's blocks or name where there should be none: the registry
- *     did. An extent that never came into use (EXTENT-3) may have a name, its claimer's who died;
- *     but blocks in any page count. Neither is used or written. What can be told is durable: the
- *     newest generation of each page that a flush covered, or that was read and, where no mirror
- *     proved it, written again.
- * EXTENT-6  Whoever names an extent from outside has its number from a registry, which may say
- *     anything: one that the store has not, or that holds its own structures, is refused before it
- *     becomes an address.
- * Loop: the store's.
- * Crash story: before the pages are durable the extent holds nothing of ours;
- *   blocks marked on the store but referenced by nothing are leaks, which a sweep finds; blocks
- *   referenced but not marked cannot be, because the key frame that refers to them comes after,
- *   and those that only the log names are marked again by replay.
+ * An extent's header is one or more pages of two slots each, A and B (format.h). Page 0 names the
+ * type and the owner; every page carries a part of the allocation bitmap. extent_load.c reads and
+ * checks a header, bitmaps.c writes it. space/README.md lists the states of a header page and what
+ * a crash leaves in each.
+ *
+ * EXTENT-1  While this instance owns an extent, the bitmap in memory is authoritative.
+ *     plx_bitmap_sync() brings the copy on the store up to date. A key frame waits for that before
+ *     its VDI record is written, because recovery from that record relies on the bitmap.
+ * EXTENT-2  One slot of each page is always whole and durable: a page's next state is written only
+ *     after its present state is durable. A bitmap pass therefore writes one slot of each changed
+ *     page, flushes, and only then writes the other slot as a mirror copy. So damage to one slot
+ *     never brings back an older bitmap, which would call used blocks free.
+ *     Of a state that another instance wrote, only its mirror copy proves that it is durable. That
+ *     instance's flush may have failed, and a write-back cache may still show what it will drop.
+ *     Without a mirror copy the header is rewritten before anything else: the bytes that were read,
+ *     both slots at once, then a flush. One of the slots is durable already, and even a torn write
+ *     of the same bytes does not harm it.
+ * EXTENT-3  Blocks are allocated from an extent only after both slots of all its pages are durable
+ *     and name this instance as the owner. The first write to a page goes to slot B. A page is
+ *     therefore "never used" if its slot A is zero and its slot B is zero, torn, or of the first
+ *     generation; an extent with such a page never came into use. If slot A is zero and slot B has
+ *     a later generation, the extent counts as used. Either the device lost slot A, or the first
+ *     flush failed and slot B was written again. In the second case its bitmap is empty.
+ * EXTENT-4  The bits of the header pages' own blocks are always set, so that nobody allocates them.
+ * EXTENT-5  A header is believed only if it agrees with the grant, because an older bitmap would
+ *     call used blocks free. The registry remembers how many states the header had when its owner
+ *     gave it up (of a dead owner: when one of that owner's disks was last closed).
+ *         fewer states than that                   the device lost a write it had acknowledged
+ *         more states, or blocks or an owner's     the registry lost a write
+ *           name in an extent it calls unused
+ *     In both cases the extent is neither allocated from nor written. One thing is allowed: an
+ *     extent that never came into use (EXTENT-3) may carry the name of a claimer that died, if
+ *     every page's bitmap is empty. Only durable states are reported to the registry. A page's
+ *     state is known to be durable if a flush here covered it, if its mirror copy was read, or if
+ *     it was read without a mirror copy and rewritten.
+ * EXTENT-6  An extent number that comes from outside is checked before it becomes an address: the
+ *     store must have that extent, and the extent must not hold the store's own structures. Such
+ *     numbers come from a registry, which may be damaged.
+ * Loop: the store's loop.
+ * Crash story: until its pages are durable, an extent holds nothing of this instance. A crash can
+ *   leak blocks: marked on the store, but referenced by nothing; a collection finds them. A block
+ *   that a key frame refers to is always marked, because its bitmap is durable before the key frame
+ *   counts. Blocks that only the log names are marked again by replay.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +83,7 @@ void plx_extent_free_all(struct plx_store *store)
     plx_extent_free_list(&store->dropped);
 }
 
-/* Takes an extent out of the list and frees it, once no bitmap pass writes its pages. */
+/* Takes the extent out of the list. It is freed once no bitmap pass can still write its pages. */
 void plx_extent_drop(struct plx_store *store, struct plx_extent *extent)
 {
     struct plx_extent **link = &store->extents;
@@ -277,7 +288,8 @@ struct plx_extent_info *plx_store_extents_risen(struct plx_store *store, size_t 
     *ret_count = 0;
     list = calloc(count + 1, sizeof *list);
     for (struct plx_extent *extent = store->extents; list && extent; extent = extent->next) {
-        /* Of a fresh one a crash may leave what was never used (EXTENT-3). */
+        /* A fresh extent counts only from its second pass on: before, a crash could leave it "never
+         * used" (EXTENT-3). */
         bool loaded = extent->ready || extent->state == LOAD_ADOPTED ||
                       (extent->sealed && extent->state == LOAD_SYNCED);
         uint64_t states = loaded ? plx_extent_count_states(extent) : 0;
@@ -290,7 +302,7 @@ struct plx_extent_info *plx_store_extents_risen(struct plx_store *store, size_t 
     return list;
 }
 
-/* false: it is not held yet. */
+/* Marks the extent as leaving. False: this instance does not hold it, or not yet. */
 static bool begin_release(struct plx_extent *extent)
 {
     if (extent->state == -1)
@@ -300,12 +312,12 @@ static bool begin_release(struct plx_extent *extent)
     if (extent->ready)
         plx_extent_set_ready(extent, false);
     extent->pages[0].dirty = true;
-    extent->state = -1; /* page 0 is written with owner 0 */
+    extent->state = -1; /* leaving: page 0 is written with owner 0 */
     return true;
 }
 
-/* Of all that are on their way out, for what one pass failed to write may be any of them: they name
- * this instance again with the next one. */
+/* Undoes begin_release() for all leaving extents after a failed bitmap pass: nobody knows whose
+ * page the pass failed to write. The next pass names this instance as their owner again. */
 static void take_back(struct plx_store *store)
 {
     for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
@@ -344,8 +356,9 @@ int plx_store_extent_release(struct plx_store *store, uint64_t number,
     return 0;
 }
 
-/* As it lies on the store, whoever owns it; NOT_FOUND: it never came into use. to_write: by who may
- * write it, and will. */
+/* Reads an extent as it lies on the store, whoever owns it. NOT_FOUND: it never came into use.
+ * to_write: the caller may write the extent and will, so what was read is first made durable
+ * (EXTENT-2). */
 static int read_extent(struct plx_store *store, uint64_t number, bool to_write,
                        struct plx_extent **ret_extent, struct plx_extent_page *ret_first,
                        struct plx_fault *fault)
@@ -433,8 +446,9 @@ bool plx_extent_used_again(const struct plx_store *store, uint64_t addr)
     return extent && (!extent->born || (extent->born[at / 64] >> at % 64 & 1));
 }
 
-/* Of an extent that was here all the time, without what was handed out since: whatever the
- * collection knows of that block, it is another one now. */
+/* The bitmap of an extent that has not changed hands since the collection began, without the blocks
+ * that were handed out since. Such a block holds something new, so what the collection knew of its
+ * old contents no longer applies. */
 int plx_extent_read_bits(struct plx_store *store, uint64_t number, uint64_t *ret_bits,
                          struct plx_fault *fault)
 {
@@ -458,12 +472,13 @@ int plx_extent_read_bits(struct plx_store *store, uint64_t number, uint64_t *ret
             memset(ret_bits, 0, words * sizeof *ret_bits);
         extent_free(extent);
     }
-    for (uint32_t i = 0; i < 2 * page_count(store); i++) /* EXTENT-4 */
+    for (uint32_t i = 0; i < 2 * page_count(store); i++) /* EXTENT-4: headers are no garbage */
         ret_bits[i / 64] &= ~(1ull << i % 64);
     return 0;
 }
 
-/* Takes the garbage's bits away; what is free already the store knows better (INV-7). */
+/* Clears the bits of the garbage. A bit that is clear already stays so: the bitmap knows better
+ * than the caller, whose list may be wrong. */
 static uint64_t sweep_bits(struct plx_extent *extent, const uint64_t *garbage)
 {
     struct plx_store *store = extent->store;
@@ -504,7 +519,7 @@ int plx_store_extent_sweep(struct plx_store *store, uint64_t number, const uint6
     error = read_extent(store, number, true, &extent, &first, fault);
     if (error)
         return error;
-    extent->state = -1; /* nobody's, before and after */
+    extent->state = -1; /* leaving: nobody's before and after, so page 0 gets owner 0 */
     extent->next = store->extents;
     store->extents = extent;
     *ret_swept = sweep_bits(extent, garbage);

@@ -1,5 +1,5 @@
-/* extent_inside.h - what the files of extents share; the rules EXTENT-1 to EXTENT-6 are
- * extent.c's. */
+/* extent_inside.h - what extent.c, extent_load.c and bitmaps.c share. EXTENT-1 to EXTENT-6 are
+ * defined in extent.c. */
 #ifndef PLX_EXTENT_INSIDE_H
 #define PLX_EXTENT_INSIDE_H
 
@@ -21,11 +21,14 @@ static inline size_t header_bytes(const struct plx_store *store)
 enum {
     LOAD_READ,
     LOAD_DECODE,
-    LOAD_AGAIN, /* the header is written again */
+    /* the header is being rewritten as it was read (EXTENT-2) */
+    LOAD_AGAIN,
     LOAD_FLUSHED,
-    LOAD_ONE_SLOT, /* one slot of each page is durable */
+    /* fresh extent: the first pass is under way, after which one slot of each page is durable */
+    LOAD_ONE_SLOT,
     LOAD_SYNCED,
-    LOAD_ADOPTED, /* not yet known to be free where its bitmap says so */
+    /* adopted from a dead instance: its log may name blocks that the bitmap calls free */
+    LOAD_ADOPTED,
 };
 
 enum {

@@ -1,5 +1,12 @@
-/* extent_load.c - an extent that was granted: its header read, believed or refused, and owned
- * (EXTENT-2, EXTENT-3, EXTENT-5). */
+/* extent_load.c - an extent that was granted: its header is read, believed or refused, and taken
+ * over (EXTENT-2, EXTENT-3, EXTENT-5).
+ *
+ * The load of one extent, by its state in the order of LOAD_*:
+ *   1. READ, DECODE     The header is read. check_grant() compares it with the grant.
+ *   2. AGAIN, FLUSHED   Not fresh, and a page has no mirror copy: the header is written as read.
+ *   3. ONE_SLOT         Fresh only: a first bitmap pass makes one slot of each page durable.
+ *   4. SYNCED           A pass writes the other slot. Both name this instance: ready.
+ * A crash before step 4 leaves an extent that holds no blocks of this instance. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +29,7 @@ void plx_extent_count_free(struct plx_extent *extent)
     extent->free_blocks = blocks - used;
 }
 
-/* EXTENT-3. generation: of the newer whole slot of the page, 0: there is none. */
+/* EXTENT-3. generation: that of the newer whole slot of the page; 0 if neither slot is whole. */
 static bool never_used(const struct plx_extent *extent, uint32_t page, uint64_t generation)
 {
     const uint8_t *block = (const uint8_t *)extent->buffer + 2 * page * PLX_BLOCK_SIZE;
@@ -31,7 +38,7 @@ static bool never_used(const struct plx_extent *extent, uint32_t page, uint64_t 
            memcmp(block, block + 1, PLX_BLOCK_SIZE - 1) == 0;
 }
 
-/* Takes over the newer valid slot of one page. *ret_first: as page 0 says. */
+/* Takes over the newer valid slot of one page. *ret_first receives what page 0 says. */
 static int decode_page(struct plx_extent *extent, uint32_t p, struct plx_extent_page *ret_first,
                        struct plx_fault *fault)
 {
@@ -104,7 +111,7 @@ int plx_extent_cannot_write_header(const struct plx_extent *extent, int error,
                          (unsigned long long)extent->number, plx_error_text(error));
 }
 
-/* EXTENT-2. Of an extent that was just read, by who may write it. */
+/* EXTENT-2. The extent was just read, and the caller is the one who may write it. */
 int plx_extent_header_again(struct plx_extent *extent)
 {
     struct plx_store *store = extent->store;
@@ -118,7 +125,7 @@ int plx_extent_header_again(struct plx_extent *extent)
     return error ? error : plx_store_flush_sync(store, mark);
 }
 
-/* EXTENT-5, of an extent that nobody owned when it was granted. */
+/* EXTENT-5, for an extent that nobody owned when it was granted. */
 static int check_grant(const struct plx_extent *extent, const struct plx_extent_page *first,
                        struct plx_fault *fault)
 {
@@ -145,7 +152,7 @@ static int check_grant(const struct plx_extent *extent, const struct plx_extent_
                              "extent %llu: its header names an owner, and the registry takes it "
                              "for unused: the registry lost a write",
                              number);
-    if (first->owner) /* it was given up, but that is not what can be read of it */
+    if (first->owner) /* its last owner gave it up: what was read is an older state */
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "extent %llu: its header names an owner, and nobody owns it", number);
     return 0;
@@ -159,7 +166,7 @@ void plx_extent_own_pages(struct plx_extent *extent)
         extent->pages[p].dirty = true;
 }
 
-/* type UNUSED: asked for by number, to free blocks in it. */
+/* Type UNUSED: the extent was asked for by its number, to free blocks in it. */
 void plx_extent_answered(struct plx_store *store, enum plx_extent_type type, uint64_t number)
 {
     if (type == PLX_EXTENT_UNUSED)
@@ -168,7 +175,7 @@ void plx_extent_answered(struct plx_store *store, enum plx_extent_type type, uin
         store->wanted[type].asked = false;
 }
 
-/* The one that was granted is of no use; perhaps another one is. */
+/* The granted extent is of no use. The environment is told, and another extent may be asked for. */
 static void load_refused(struct plx_extent *extent, int error, const char *why)
 {
     struct plx_store *store = extent->store;
@@ -197,7 +204,7 @@ static void load_finish(struct plx_extent *extent, int error)
         plx_store_event(store, error, "extent %llu cannot be used: %s",
                         (unsigned long long)extent->number, plx_error_text(error));
         plx_extent_drop(store, extent);
-        plx_alloc_denied(store, asked_as, error); /* or one after the other would be asked for */
+        plx_alloc_denied(store, asked_as, error); /* not one extent after the other */
     } else {
         store->wanted[asked_as].refused = 0;
         if (!extent->sealed)
@@ -292,7 +299,7 @@ void plx_extent_load_step(struct plx_task *task)
             load_finish(extent, task->error);
             return;
         }
-        plx_extent_own_pages(extent); /* and now the other one (EXTENT-3) */
+        plx_extent_own_pages(extent); /* now the other slot (EXTENT-3) */
         extent->state = LOAD_SYNCED;
         plx_bitmap_sync(store, task);
         return;

@@ -1,35 +1,43 @@
-/* grow.c - superblocks written: a new store, volumes that became larger, further volumes, features.
+/* grow.c - superblocks change: volumes that became larger, further volumes, features, identity,
+ * more room for the registry. superblock.c writes them, newstore.c makes a new store.
  *
- * GROW-1  Before a superblock counts an extent, its header pages are zero, durably: never used
- *     (EXTENT-3), but for GROW-8; likewise the VDI records of a volume that comes.
- * GROW-2  A superblock changes by its other slot, and the slot it had becomes the mirror when the
- *     new one is durable (INV-2), along with the spare superblock (VOLUME-6). What it says is what
- *     the store does only after that.
- * GROW-3  A further volume is complete, its own superblock included, before volume 0 counts it;
- *     only then do the others. Volume 0's superblock is the moment at which the store has it.
- * GROW-4  Extents are numbered on from the last one of the store. A volume that is not the last one
- *     gets a further range of them; where its last range ends the numbering, that gets longer.
- * GROW-5  Who grows or adds is alone in doing so, and knows the store as it is now (the caller's
- *     duty: growth.c's right, and the lock PLX_BYTE_SUPER). Before each superblock both slots are
- *     read again: one that is not as it is remembered was written by somebody else, and stays.
- * GROW-6  No disk is open here: a flush that fails beside the loop would be news for its log.
- *     Bitmaps are told of it (TICK-2).
- * GROW-7  Spans of the registry are only added, behind those that there are: what lies in it keeps
- *     its place (REGION-9). A new one is at least half as long as all before it, so that the list
- *     lasts for a store that grows by small steps.
- * GROW-8  What a volume becomes larger by may have been the store's before: its superblock went
- *     back, and neither registry nor map knew (VOLUME-5). A header of this store there, of the
- *     number that the extent gets, is left as it is, for its blocks may be somebody's. Who gets the
- *     extent sees that it was used (EXTENT-5), and a rebuild of the registry finds all of it.
- * GROW-9  The spare superblock is the last that a new volume gets and the first that it loses, so
- *     it never lies alone where this file wrote: such a volume would be one that was ruined, which
- *     the next call refuses to write over.
- * Loop: none; it stands still.
- * Crash story: before the superblock that decides (GROW-3; for a volume
- *   that became larger its own) is durable, the store is as it was: behind the volumes' ends lie
- *   zeroes, and perhaps a volume that says of itself what nobody else says. Repeating the call
- *   overwrites them. Afterwards the store has grown; the next call makes good what mirrors and
- *   other volumes do not say yet.
+ * GROW-1  Before a superblock counts an extent, the extent's header pages are zero on the medium,
+ *     so that it is "never used" (EXTENT-3). The VDI records of a volume that comes are zeroed in
+ *     the same way. GROW-8 is the exception.
+ * GROW-2  A superblock is written to the slot that does not hold its present state. When that is
+ *     durable, the other slot becomes its mirror copy, and the spare superblock repeats it
+ *     (VOLUME-6). Only then does the store in memory follow, so that it never knows an extent that
+ *     a crash would take away.
+ * GROW-3  A further volume is complete, its own superblock included, before volume 0 counts it.
+ *     Volume 0's superblock is the moment at which the store has the volume. The other volumes'
+ *     superblocks follow later and may name fewer volumes until then.
+ * GROW-4  New extents are numbered on from the last extent of the store, so that no extent changes
+ *     its number. If the volume's last range ends there, that range becomes longer. Otherwise the
+ *     volume gets a further range.
+ * GROW-5  Only one process at a time changes superblocks, and it has read the store since it got
+ *     the right to. Both are the caller's duty (growth.c, and the lock PLX_BYTE_SUPER). As a second
+ *     guard, both slots are read again before each write. If they are not what is remembered,
+ *     somebody else wrote them: they stay, and the call fails with FENCED.
+ * GROW-6  No disk is open in this store object. A flush here bypasses the loop, and if it failed, a
+ *     disk's log would have to learn of it. Bitmaps do learn of it: the failure counts in
+ *     store->flush_failures (TICK-2).
+ * GROW-7  The registry's spans are only added to, behind the present ones, so that what lies in the
+ *     registry keeps its place (REGION-9). A new span is at least half as long as all before it, so
+ *     that PLX_SYSTEM_SPANS_MAX spans last even for a store that grows by small steps.
+ * GROW-8  The room behind a volume's end may have been the store's before, if the superblock went
+ *     back to an older state and neither registry nor map knew (VOLUME-5). So a header of this
+ *     store with the number that the extent gets is left as it is: its blocks may be somebody's.
+ *     Whoever is granted the extent sees that it was used (EXTENT-5), and a rebuild of the registry
+ *     finds it.
+ * GROW-9  A new volume gets its spare superblock last and an overwritten volume loses it first. So
+ *     a crash here never leaves a spare superblock alone. Such a volume would look like one whose
+ *     superblocks were ruined, and the next call would refuse to overwrite it.
+ * Loop: none; the loop stands still.
+ * Crash story: one superblock decides: volume 0's for a further volume, the volume's own for one
+ *   that became larger. Until that is durable, the store is as it was. Behind the volumes' ends lie
+ *   zeroes, and perhaps a volume that only its own superblock counts; repeating the call overwrites
+ *   both. Afterwards the store has grown, and the next call writes the mirror copies, spares and
+ *   volume counts that are missing.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +65,7 @@ static uint64_t extent_limit(const struct growth *g)
     return PLX_BLOCK_MAX / g->store->info.extent_blocks;
 }
 
-/* GROW-4 */
+/* GROW-4. The present ranges stay as they are or become longer (VOLUME-4). */
 static int append_range(struct growth *g, const struct plx_volume *volume, uint64_t extents,
                         struct plx_superblock *super)
 {
@@ -102,7 +110,7 @@ static int grow_volume(struct growth *g, struct plx_volume *volume)
     return error;
 }
 
-/* What is durable becomes the store's (GROW-2). */
+/* GROW-2: the store in memory follows what is durable. */
 static int growth_end(struct growth *g, unsigned volumes, int error)
 {
     struct plx_store *store = g->store;
@@ -114,7 +122,8 @@ static int growth_end(struct growth *g, unsigned volumes, int error)
 
         plx_alloc_grown(store);
         g->fault = &why;
-        if (plx_grow_settle(g)) /* what counts is durable */
+        /* A failure is only reported: what decides is durable already. */
+        if (plx_grow_settle(g))
             plx_store_event(store, why.code, "%s; 'parallax store grow' makes it good", why.text);
     }
     free(g->buffer);
@@ -133,7 +142,7 @@ int plx_store_grow(struct plx_store *store, const struct plx_grow *options,
         error = plx_grow_settle(&g);
     for (unsigned i = 0; i < store->info.volumes && !error; i++) {
         error = grow_volume(&g, &store->volumes[i]);
-        if (error == PLX_ERR_UNSUPPORTED) { /* it has no room for a range: others may go on */
+        if (error == PLX_ERR_UNSUPPORTED) { /* no room for a range: go on with others */
             refused = error;
             error = 0;
         }
@@ -165,7 +174,7 @@ int plx_store_allow_common(struct plx_store *store, struct plx_fault *fault)
     return growth_end(&g, store->info.volumes, error);
 }
 
-/* GROW-3: volume 0 last, so the store has it when all of it has. */
+/* GROW-3: volume 0 comes last, so the store has the new identity when all its volumes have it. */
 int plx_store_set_identity(struct plx_store *store, const struct plx_uuid *identity,
                            struct plx_fault *fault)
 {
@@ -221,8 +230,8 @@ enum plx_registry_stays plx_store_registry_stays(const struct plx_store *store)
     return super->spans == PLX_SYSTEM_SPANS_MAX ? PLX_REGISTRY_NO_SPANS : PLX_REGISTRY_NO_EXTENTS;
 }
 
-/* With a span more. What the numbers come from may be wrong, and the gate would let nobody read it.
- */
+/* Adds a span. The numbers come from the registry and may be wrong. A superblock that the gate
+ * refuses would make the store unreadable, so the result passes the gate here first. */
 static int append_span(struct growth *g, uint64_t first, uint64_t extents,
                        struct plx_superblock *super)
 {
@@ -265,7 +274,7 @@ int plx_store_add_registry_span(struct plx_store *store, uint64_t first, uint64_
 
 enum standing {
     STANDING_STRANGER,
-    STANDING_LEFTOVER, /* of an interrupted call */
+    STANDING_LEFTOVER, /* left by an interrupted plx_store_add_volume() */
     STANDING_MEMBER,
 };
 

@@ -1,5 +1,5 @@
-/* grow_inside.h - what superblock.c, newstore.c and grow.c share; the rules GROW-1 to GROW-8 are
- * grow.c's.
+/* grow_inside.h - what superblock.c, newstore.c and grow.c share. GROW-1 to GROW-9 are defined in
+ * grow.c.
  */
 #ifndef PLX_GROW_INSIDE_H
 #define PLX_GROW_INSIDE_H
@@ -7,18 +7,21 @@
 #include "engine/loop/volume.h"
 
 #define SWEEP_BYTES (1u << 20)
-#define EXTENTS_MIN 4u /* of a volume */
+#define EXTENTS_MIN 4u /* extents of a volume */
 #define REGISTRY_BYTES_MIN (4ull << 20)
 #define REGISTRY_BYTES_EXTENT 512ull /* for each extent of the store */
 #define REGISTRY_SHARE 16u           /* of volume 0, at most (twice as much by GROW-7) */
 
-/* A call under way: the next state of the store is tried out here before it becomes the store's. */
+/* A call that is under way. It tries out the next state of the store, which becomes the store's
+ * only when that state is durable. */
 struct growth {
     struct plx_store *store;
     const struct plx_grow *options;
     uint8_t *buffer;
-    struct plx_extent_range *room; /* for the map, since what is durable must not fail any more */
-    uint64_t extents;              /* of the store, with those that were added so far */
+    /* Memory for the store's new map, allocated first: once the change is durable it must not fail.
+     */
+    struct plx_extent_range *room;
+    uint64_t extents; /* the store's, with those added so far */
     struct plx_fault *fault;
 };
 

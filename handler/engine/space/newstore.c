@@ -1,4 +1,5 @@
-/* newstore.c - a new store on volumes that hold nothing that is to be kept (GROW-1). */
+/* newstore.c - makes a new store on volumes whose contents may be lost (GROW-1). All volumes are
+ * zeroed before the first one gets a superblock, so that an interrupted call leaves no store. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,8 +59,8 @@ static uint64_t choose_extent_bytes(uint64_t bytes)
     return extent;
 }
 
-/* How many extents of volume 0 the registry of a store with so many is to have: room for a row of
- * each extent several times over, and for disks and labels. */
+/* The number of extents of volume 0 that the registry of a store with `extents` extents should
+ * have: room for several times one row per extent, and for disks and labels. */
 uint64_t plx_grow_registry_extents(const struct plx_superblock *super, uint64_t extents)
 {
     uint64_t extent_bytes = super->extent_blocks << PLX_BLOCK_SHIFT;
@@ -69,7 +70,7 @@ uint64_t plx_grow_registry_extents(const struct plx_superblock *super, uint64_t 
     return plx_min_u64(plx_div_up(bytes, extent_bytes), most);
 }
 
-/* It gets those after extent 0. */
+/* The registry gets the extents after extent 0. */
 static void place_registry(struct plx_superblock *super, uint64_t extents)
 {
     super->span[0] = (struct plx_superblock_span){

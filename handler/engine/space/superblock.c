@@ -1,5 +1,12 @@
-/* superblock.c - superblocks written, and what must be zero before one counts it (GROW-1, GROW-2,
- * GROW-5, GROW-6, GROW-8, GROW-9). */
+/* superblock.c - writes superblocks, and zeroes what they are about to count (GROW-1, GROW-2,
+ * GROW-5, GROW-6, GROW-8, GROW-9).
+ *
+ * A superblock changes in these steps (plx_superblock_write):
+ *   1. Both slots are read again and compared with what is remembered (GROW-5).
+ *   2. The new state, of the next even generation, goes to the slot that does not count; a flush.
+ *      A crash before this is durable leaves the old state, a crash after it the new one.
+ *   3. The other slot gets the mirror copy, of the generation before; the spare superblock gets the
+ *      new state; a flush. If this fails, plx_grow_settle() repeats all steps in the next call. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,8 +36,8 @@ static int zero_range(struct plx_device *device, uint64_t offset, uint64_t bytes
     return 0;
 }
 
-/* Data anywhere in the first MiB or the last 64 KiB (partition tables, file systems, stores). The
- * device is large enough to be a volume. */
+/* Whether there is data in the first MiB or the last 64 KiB, as partition tables, file systems and
+ * stores have it. The device is large enough to be a volume. */
 int plx_grow_holds_data(struct plx_device *device, uint8_t *buffer, bool *ret_holds)
 {
     size_t head = SWEEP_BYTES, tail = 64u << 10;
@@ -61,8 +68,9 @@ static int was_used(struct plx_device *device, const struct plx_superblock *supe
     return error;
 }
 
-/* GROW-1: the headers of extents on a volume, from the at-th on. number: of the first one, if they
- * may have been the store's (GROW-8); else 0. */
+/* GROW-1: zeroes the headers of `extents` extents of a volume, beginning with the volume's extent
+ * `at`. number: the store's number of the first one if they may have been the store's before
+ * (GROW-8), else 0. */
 int plx_grow_zero_headers(struct plx_device *device, const struct plx_superblock *super,
                           uint64_t at, uint64_t extents, uint64_t number, uint8_t *buffer)
 {
@@ -82,8 +90,8 @@ int plx_grow_zero_headers(struct plx_device *device, const struct plx_superblock
     return error ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
 }
 
-/* GROW-1: all of a volume that comes. An older superblock goes first, so that an interrupted format
- * is no store at all; its spare goes before it (GROW-9). */
+/* GROW-1: zeroes all structures of a volume that is about to join a store. An older superblock goes
+ * first, so that an interrupted format leaves no store; its spare goes even before it (GROW-9). */
 int plx_grow_zero_volume(struct plx_device *device, const struct plx_superblock *super,
                          uint8_t *buffer)
 {
@@ -113,7 +121,7 @@ static int write_durably(struct plx_device *device, unsigned block, uint8_t *buf
     return error ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
 }
 
-/* Of a volume that has none (GROW-9). */
+/* GROW-9: the first superblock of a volume. Both slots first, the spare last. */
 int plx_superblock_write_first(struct plx_device *device, const struct plx_superblock *super,
                                uint8_t *buffer)
 {
@@ -167,7 +175,7 @@ int plx_superblock_restore(struct plx_device *device, bool dry_run,
                  : 0;
 }
 
-/* GROW-6: what failed on a volume of the store may have been a flush. */
+/* GROW-6: whatever failed here may have been a flush. */
 int plx_grow_flush_failed(struct growth *g, int error)
 {
     if (error) {
@@ -198,7 +206,7 @@ static int write_slot(struct growth *g, const struct plx_volume *volume, uint64_
     return plx_grow_flush_failed(g, error);
 }
 
-/* The mirror of the slot that counts, and the spare superblock. */
+/* Writes the mirror copy of the slot that counts, and the spare superblock. */
 static int write_copies(struct growth *g, const struct plx_volume *volume)
 {
     const struct plx_superblock *super = &volume->super;
@@ -234,7 +242,7 @@ int plx_superblock_write(struct growth *g, struct plx_volume *volume,
 
     if (error)
         return error;
-    if (generation > PLX_COUNTER_MAX) /* nobody would read it */
+    if (generation > PLX_COUNTER_MAX) /* no program would read it */
         return plx_fault_set(g->fault, PLX_ERR_CORRUPT,
                              "%s: its superblock has an impossible generation",
                              volume->device->name);
@@ -251,8 +259,8 @@ int plx_superblock_write(struct growth *g, struct plx_volume *volume,
     return 0;
 }
 
-/* What an interrupted call has left to do: mirrors (GROW-2), and who does not say yet how many
- * volumes there are (GROW-3). */
+/* Finishes what an interrupted call left: mirror copies and spares (GROW-2), and volume counts that
+ * are too low (GROW-3). */
 int plx_grow_settle(struct growth *g)
 {
     uint32_t count = g->store->info.volumes;

@@ -1,0 +1,48 @@
+/* lost_writes.h - a store on a file. Blocks of its volume are put back as they were earlier, both
+ * copies of a record at once, as a device would show them that lost what it had acknowledged.
+ */
+#ifndef PLX_UNIT_LOST_WRITES_H
+#define PLX_UNIT_LOST_WRITES_H
+
+#include "attach/attach.h"
+#include "attach/rebuild.h"
+#include "engine/format/format.h"
+
+#define MIB (1ull << 20)
+#define RECORD_BYTES (2 * PLX_BLOCK_SIZE)
+#define PART 40u /* blocks: several find room in an extent */
+
+extern char folder[64], volume[96];
+extern struct plx_attach *attach;
+extern struct plx_fault fault;
+extern uint64_t extent_bytes;
+
+int make_store_of(uint64_t extents, uint64_t bytes);
+int make_store(void);
+int drop_store(void);
+void open_attach(void);
+void close_attach(void);
+void store_row(struct plx_registry_store *ret_store);
+/* Of this extent; 0: of the first that holds data. */
+struct plx_registry_extent row_of(uint64_t no);
+
+void create(const char *name);
+int open_disk(const char *name, struct plx_vdi **ret_vdi);
+/* Closed again if it is not refused: else whoever closes the attach would end all tests. */
+void refuse_disk(const char *name, int code);
+void write_disk(const char *name, uint8_t with);
+void fill(const char *name, unsigned from, uint8_t with);
+bool holds(const char *name, unsigned from, uint8_t with);
+/* Writes, and leaves it to its log. */
+void write_and_die(const char *name, uint8_t with);
+
+/* Both copies of a slot's record, read or put back. */
+void record(uint32_t slot, uint8_t bytes[RECORD_BYTES], bool put);
+int is_older(const char *name, struct plx_registry_vdi *ret_row, bool *ret_older);
+void accept_older(const struct plx_registry_vdi *row);
+/* And its state is what it was. */
+void refuse_older(const struct plx_registry_vdi *row, int error);
+struct plx_rebuilt rebuild(bool dry_run);
+void rebuild_registry(void);
+
+#endif
