@@ -232,7 +232,7 @@ static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options
     if (unclean) {
         error = plx_keyframe_run(vdi);
         wait_keyframe_ended(vdi);
-        *ret_unwritten = !vdi->log.sticky; /* keyframe.c, record_failed() */
+        *ret_unwritten = !vdi->log.sticky; /* keyframe_steps.c, record_failed() */
         return error;
     }
     error = plx_reserve_obtain(vdi, 0); /* RESERVE-3 */
