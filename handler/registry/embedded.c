@@ -1,8 +1,10 @@
 /* embedded.c - see embedded.h.
  *
- * EMBEDDED-1  The database is looked at only after the superblock has said that this is the volume
- *     of the store that is meant, and where in it the database lies. That is asked again with each
- *     lock (REGION-9): of both slots one is whole at any time, but a look may last longer.
+ * EMBEDDED-1  The database is read only after the superblock has said two things: that this volume
+ *     belongs to the expected store, and where in it the database lies. A path may name another
+ *     device by now. Where the database lies is asked again with each lock (REGION-9). A writer
+ *     rewrites the superblock's slots one after the other, so one slot is whole at any time. But a
+ *     read of both may take longer than that, and is repeated.
  * Threads: the caller's.
  * Crash story: region.c's and SQLite's.
  */
@@ -27,8 +29,9 @@ static void take_spans(const struct plx_superblock_info *info, struct plx_region
     }
 }
 
-/* The driver asks the device itself; its number only says what may be asked for. An iscsi:// URL
- * names the same LUN when it is opened again; a file's path may be another's by then. */
+/* Brings device->bytes up to date after the volume grew. A driver that can measure its open device
+ * does so, since a file's path may name another file by now. Otherwise the device is opened again
+ * by name: an iscsi:// URL still names the same LUN. */
 static int measure(struct plx_device *device, struct plx_fault *fault)
 {
     const struct plx_device_open_options options = {
@@ -199,7 +202,7 @@ int plx_embedded_tenant(const struct plx_embedded_options *options, const struct
         return error;
     error = plx_tenancy_read(region.device, region.locks, &store, paths, ret_tenant, fault);
     close_region(&region);
-    if (!error && region.unknown) /* nothing is written for whoever reads */
+    if (!error && region.unknown) /* a store with unknown features can only be read */
         ret_tenant->ours = ret_tenant->here = false;
     return error;
 }

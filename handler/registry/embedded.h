@@ -1,11 +1,15 @@
-/* embedded.h - the registry that lies in a store.
+/* embedded.h - the registry that lies in the store it describes.
  *
- * An SQLite database in system extents of volume 0 (format.h), reached through region.h: one
- * device is the whole truth, so a backup put back, an array's snapshot, a move to another machine
- * or a power cut takes registry and store together. A cluster's registry lies elsewhere.
+ * The registry is an SQLite database in system extents of volume 0 (format.h), reached through
+ * region.h. Registry and store are then one device. A backup that is put back, an array's snapshot,
+ * a move to another machine or a power cut takes both back to the same instant. A cluster's
+ * registry would lie elsewhere.
  *
- * Threads: as registry.h. A registry opened here brings a device handle and locks of its own, and
- * closes them.
+ * Order of calls: plx_tenancy_begin() (tenancy.h) makes sure that this host has the store; then
+ * plx_embedded_open(), the calls of registry.h, plx_registry_close().
+ *
+ * Ownership: the registry opens a device handle and byte locks of its own and closes them.
+ * Threads: as registry.h.
  */
 #ifndef PLX_EMBEDDED_H
 #define PLX_EMBEDDED_H
@@ -16,31 +20,31 @@
 
 struct plx_embedded_options {
     const char *volume;   /* volume 0 */
-    const char *uuid;     /* of the store that is meant; NULL: whichever lies there */
-    const char *identity; /* likewise; NULL: any copy of it */
-    const char *who;      /* for events */
-    bool read_only;       /* nothing is written, not even what a crash left to be undone */
+    const char *uuid;     /* the store that the caller expects; NULL: any */
+    const char *identity; /* the copy of it that the caller expects; NULL: any */
+    const char *who;      /* written into audit events */
+    bool read_only;       /* nothing is written: a journal that a crash left is not rolled back */
     bool beside;          /* this process may have the volume open exclusively (device.h) */
-    const struct plx_patience *patience; /* NULL: device.h's, and region.h's */
-    /* Asked before each change: may this host write? NULL: it may. */
+    const struct plx_patience *patience; /* NULL: the defaults of device.h and region.h */
+    /* Asked before each change whether this host may write. NULL: it may. */
     bool (*may_write)(void *context, struct plx_fault *fault);
     void *context;
-    bool *damaged; /* region.h; until the registry is closed */
+    bool *damaged; /* as in region.h; must stay valid until the registry is closed */
 };
 
 int plx_embedded_open(const struct plx_embedded_options *options, struct plx_registry **ret_reg,
                       struct plx_fault *fault);
-/* An empty registry, whatever lay there; nobody else has the store open. */
+/* Makes an empty registry in place of whatever lay there. Nobody else may have the store open. */
 int plx_embedded_create(const struct plx_embedded_options *options, struct plx_registry **ret_reg,
                         struct plx_fault *fault);
 
-/* Whether the volume is volume 0 of the store that is meant. */
+/* Returns 0 when the volume is volume 0 of the store and identity in `options`. */
 int plx_embedded_check(const struct plx_embedded_options *options, struct plx_fault *fault);
-/* Which host has the store; without opening its registry, and without writing. */
+/* Reads which host has the store. Neither opens the registry nor writes anything. */
 int plx_embedded_tenant(const struct plx_embedded_options *options, const struct plx_paths *paths,
                         struct plx_tenant *ret_tenant, struct plx_fault *fault);
 
-/* What such a registry was opened with. */
+/* The handles that an embedded registry owns; NULL for a registry that is a file. */
 struct plx_device *plx_registry_device(const struct plx_registry *reg);
 struct plx_bytelock *plx_registry_locks(const struct plx_registry *reg);
 

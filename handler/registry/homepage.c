@@ -1,4 +1,7 @@
-/* homepage.c - the home page of a store read and written: which host has it. */
+/* homepage.c - reads and writes the home page of a store, which says which host has the store.
+ *
+ * The page has two slots. The slot with the higher generation counts. Rules: tenancy.c.
+ */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -10,7 +13,7 @@
 
 uint64_t plx_home_boot_ns(void)
 {
-    return plx_clock_ns(CLOCK_BOOTTIME); /* goes on while the machine sleeps */
+    return plx_clock_ns(CLOCK_BOOTTIME); /* this clock goes on while the machine sleeps */
 }
 
 void plx_home_rest(uint64_t ns)
@@ -35,7 +38,7 @@ int plx_home_read(struct plx_device *device, const struct plx_uuid *store, struc
     struct plx_fault why = {0};
     int error = 0;
 
-    for (unsigned slot = 0; slot < 2; slot++) { /* apart: a bad sector costs one of them */
+    for (unsigned slot = 0; slot < 2; slot++) { /* one by one: a bad sector costs one slot only */
         struct plx_home home;
         int one = plx_volume_io(device, PLX_IO_READ, (PLX_HOME_BLOCK + slot) * PLX_BLOCK_SIZE,
                                 block, sizeof block);
@@ -85,7 +88,8 @@ static int write_slot(struct plx_device *device, const struct plx_uuid *store,
     return error || !flush ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
 }
 
-/* TENANCY-2 */
+/* TENANCY-2. from: SLOT_STATE writes and flushes both slots, SLOT_COUNTER writes slot B alone. The
+ * caller flushes slot B where that matters. */
 int plx_home_write(struct plx_device *device, const struct plx_uuid *store,
                    const struct plx_home *home, enum slot from, struct page *page,
                    struct plx_fault *fault)

@@ -1,13 +1,15 @@
 /* instance.c - see instance.h.
  *
- * INSTANCE-1  A number is registered only after its byte is locked, so a byte that is free is a
- *     dead instance's, never that of one that is about to start.
- * INSTANCE-2  Two numbers may share a byte (it has fewer bits). The second one is not taken while
- *     the first is alive, and finding one of them alive keeps the other from being called dead.
- * INSTANCE-3  A row goes before its byte is free. So of a list that was read before the bytes were
- *     looked at, only those are dead that are registered afterwards, too.
+ * INSTANCE-1  An instance locks its byte before its number is registered. So the byte of a
+ *     registered instance that is free belongs to a dead one, never to one that is just starting.
+ * INSTANCE-2  Two numbers may share a byte, which has 48 bits of the number. A number whose byte is
+ *     locked is not chosen. Conversely a locked byte keeps every number that shares it from being
+ *     called dead: the error is on the safe side.
+ * INSTANCE-3  An instance that ends removes its row before it releases its byte. A list that was
+ *     read before the bytes were looked at is therefore stale: a free byte means dead only if the
+ *     row is still there afterwards.
  * Threads: any, each on its own lock.
- * Crash story: a crash leaves nothing but the row in the registry; its byte is free.
+ * Crash story: a crash leaves the row in the registry and nothing else; the byte is free.
  */
 #include "registry/instance.h"
 

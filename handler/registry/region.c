@@ -1,43 +1,55 @@
 /* region.c - SQLite's file system in a part of a volume.
  *
- * REGION-1  All I/O is by whole blocks of 4 KiB. A page of the database is written at once, what
- *     goes to the journal is gathered until SQLite asks for its sync; both are read as they were
- *     written.
- * REGION-2  The last eight bytes of a page are its stamp: a CRC32C of the others and of the page's
- *     number, and a word that is zero. A page is stamped on its way out and checked on its way in.
- * REGION-3  Nothing is believed that was read without a lock: page 1 may be half written just then.
- * REGION-4  A database whose first page is zero is empty. Any other fills its space, as far as
- *     SQLite is told: its header says how many pages count, and a journal that is rolled back says
- *     how many counted. A size taken from the header would follow a header that is to be rolled
- *     back.
- * REGION-5  The journal exists while its first byte is not zero. To delete or truncate it makes
- *     that byte zero, and so does SQLite itself at a commit (journal_mode=PERSIST).
- * REGION-6  The journal's space holds a copy of each page that the database can have, in one piece.
- *     Its last block is never written and reads as zeros: SQLite looks there for the name of
- *     another journal, and would not roll back if it found one.
- * REGION-7  Nothing is written that may_write() did not allow since the lock was taken; once pages
- *     of the database were written, what completes or undoes that is not asked about any more.
- * REGION-8  A damaged page that is read all the same (salvage) carries a mark, also into the
- *     journal. It is as damaged as before when it is written with that mark.
- * REGION-9  All who have a lock have the same spans: they are looked up with each lock, and change
- *     only under EXCLUSIVE, which nobody gets while a journal is left to be rolled back. A span
- *     that comes makes both parts longer and moves nothing; what it holds is never read before it
- *     was written. Without a lock only the two first blocks matter, which stay where they are.
- * REGION-10  The journal of a transaction that fails is what its changes are undone from, in
- *     SQLite's memory, too: it reads as it was written even where the device refused it, until it
- *     is begun anew, ended or closed. What the same transaction adds behind that is refused.
- * REGION-11  A journal is begun only where the end of the one before is durable. That its first
- *     byte reads as zero does not say so: who ended it may have died before his flush, or that
- *     flush failed. A cut could leave his header there with records of ours, and SQLite, whose
- *     checksum tells them apart, would roll back his transaction up to the first of these: a half
- *     of it. So the end is marked once it is durable, in the same block, and where there is no mark
- *     it is made durable first.
- * Locks: SQLite's five states on three bytes, as its own unix VFS has them. PENDING lets a writer
- *   in when readers follow each other without end.
+ * REGION-1  All I/O is in whole blocks of 4 KiB, the granularity at which a torn write damages
+ *     something. A database page is written at once. Journal bytes are gathered in memory until
+ *     SQLite syncs the journal. Reads return what was written last, gathered bytes included.
+ * REGION-2  The last eight bytes of a page are its stamp: a CRC32C of the rest of the page and of
+ *     the page's number, and a word that is zero. Every write computes the stamp and every read
+ *     checks it, so neither a damaged page nor a page at the wrong place is believed.
+ * REGION-3  Without a lock no page contents are returned. A writer may be in the middle of writing
+ *     page 1, and SQLite would believe the half it sees.
+ * REGION-4  A database whose first page is zero is empty. Any other database fills the whole space,
+ *     as far as SQLite is told. How many pages count is in the database header, and in a rollback
+ *     journal how many counted before. A file size taken from the header would be wrong while that
+ *     header is itself to be rolled back.
+ * REGION-5  The journal exists while its first byte is not zero. Deleting or truncating the journal
+ *     makes that byte zero. So does SQLite at each commit (journal_mode=PERSIST).
+ * REGION-6  The journal has room for a copy of every page that the database can have, so no
+ *     transaction outgrows it. The last block of the journal is never written and reads as zeros:
+ *     SQLite looks there for the name of a super-journal, and would not roll back if it found one.
+ * REGION-7  may_write() is asked under each write lock before anything is written. Once database
+ *     pages were written, it is not asked again until the lock ends: the writes that complete or
+ *     undo the transaction must not be refused half way.
+ * REGION-8  While `salvage` is set, a damaged page can be read, and its stamp carries a mark. The
+ *     mark travels with the page into the journal. When a marked page is written back, by a
+ *     rollback, it gets a wrong checksum again. So salvage never makes a damaged page look sound.
+ * REGION-9  All connections that hold a lock see the same spans. Each looks the spans up after it
+ *     takes SHARED. Spans change only under EXCLUSIVE, and no connection gets EXCLUSIVE for that
+ *     while a journal is left to be rolled back. A new span makes both parts longer and moves
+ *     nothing, and nothing in it is read before it was written. A connection without a lock reads
+ *     only the first block of each part, and those never move.
+ * REGION-10  While a transaction is open, the journal reads as SQLite wrote it, even where the
+ *     device refused the write. SQLite undoes a failed transaction from the journal, including the
+ *     pages in its own cache. Once a write was refused, further writes of that transaction fail,
+ *     until SQLite begins, ends or closes the journal.
+ * REGION-11  A new journal begins only when the end of the previous one is durable. A first byte
+ *     that reads as zero is no proof: the process that ended the journal may have died before its
+ *     flush, or the flush may have failed. After a power cut the old header could then come back
+ *     in front of our records. SQLite's checksum tells the records apart, so SQLite would roll back
+ *     the old transaction up to our first record: half of a transaction. Therefore the end is
+ *     marked (word ENDED in the journal's first block) once it is durable. Where the mark is
+ *     missing, the next writer makes the end durable before it begins.
+ * Locks: SQLite's five lock states on three bytes of the volume, as in SQLite's unix VFS. PENDING
+ *   stops new readers, so that a writer gets in although readers follow each other without end.
  * Threads: one at a time for each connection.
- * Crash story: SQLite's. A commit writes the journal, flushes, writes how many records count,
- *   flushes, writes the pages, flushes, makes the journal's header zero, flushes. A cut before the
- *   second flush's end leaves the old contents, one before the last one either.
+ * Crash story: SQLite's rollback journal. What a power cut leaves depends on the step it falls in:
+ *
+ *   step of a commit                                     a cut before its flush is done leaves
+ *   1 the journal's records are written and flushed      the old contents
+ *   2 the magic and the record count, flushed            the old contents
+ *   3 the database pages are written and flushed         the old contents, by rollback
+ *   4 the journal's header is made zero and flushed      the old contents, or the new ones
+ *   5 the mark of REGION-11 is written, not flushed      the new contents
  */
 #include <sqlite3.h>
 #include <stdatomic.h>
@@ -108,8 +120,8 @@ static const sqlite3_io_methods journal_methods = {
     .xDeviceCharacteristics = characteristics,
 };
 
-/* Database and journal, nothing else: temp_store=MEMORY keeps the rest, also what statements need
- * for undoing a part of a transaction, in memory. */
+/* SQLite opens the database and its journal here and nothing else (SQLITE-5). temp_store=MEMORY
+ * keeps temporary tables and statement journals in memory. */
 static int vfs_open(sqlite3_vfs *base, const char *name, sqlite3_file *file, int flags,
                     int *ret_flags)
 {
@@ -233,7 +245,7 @@ const char *plx_region_vfs_name(const struct plx_region_vfs *vfs)
     return vfs->name;
 }
 
-/* REGION-6: a header of one sector, and a record for each page. */
+/* REGION-6: the journal holds a header of one block, then one record for each page. */
 uint32_t plx_region_vfs_pages(const struct plx_region_vfs *vfs)
 {
     uint64_t pages = (plx_region_journal_space(vfs) - PAGE) / RECORD_BYTES;
@@ -254,8 +266,8 @@ void plx_region_vfs_salvage(struct plx_region_vfs *vfs, bool salvage)
     vfs->salvage = salvage;
 }
 
-/* The first page decides (REGION-4): as soon as it is zero, a journal that is left counts for
- * nothing. */
+/* The first page decides (REGION-4). As soon as it is durably zero, SQLite ignores and deletes a
+ * leftover journal: so the database goes first and the journal second. */
 int plx_region_blank(const struct plx_region *region, struct plx_fault *fault)
 {
     uint8_t zeros[PAGE] = {0};

@@ -1,8 +1,21 @@
-/* region.h - a registry's SQLite database in a part of a volume.
+/* region.h - the registry's SQLite database in a part of a volume.
  *
- * The database and its rollback journal lie in spans of a device: the first half of each span is
- * database, the second half journal, both in the order of the spans, so a region grows by a span.
- * Locks are bytes of the volume. region.c has the rules; sql.h opens a registry in a region.
+ * A region is a list of spans of one device. The first half of each span holds database pages, the
+ * second half holds the rollback journal. Each part is the concatenation of its halves in the order
+ * of the spans, so a region grows by appending a span and no page moves:
+ *
+ *   span 0                 span 1
+ *   [ pages  | journal ]   [ pages  | journal ]     database = pages of span 0, then of span 1
+ *
+ * Two levels of callers:
+ * - embedded.c finds the region, fills in struct plx_region and opens the registry in it (sql.h).
+ *   plx_region_blank() makes an empty one.
+ * - sqlite*.c give the region to SQLite as a file system: plx_region_vfs_new(), then
+ *   sqlite3_open_v2(PLX_REGION_FILE, ..., plx_region_vfs_name()), at the end _vfs_free().
+ *
+ * Units: offsets and lengths are bytes, multiples of 4 KiB; a page is 4 KiB. SQLite's locks are
+ * locks on bytes of the volume (device/bytelock.h). Rules and crash story: region.c.
+ * Threads: each connection is used by one thread at a time.
  */
 #ifndef PLX_REGION_H
 #define PLX_REGION_H
@@ -16,57 +29,63 @@
 #include "engine/base/device.h"
 
 #define PLX_REGION_SPANS 16
-#define PLX_REGION_UNIT 8192u /* a span's bytes are a multiple of it: a block for each half */
+#define PLX_REGION_UNIT 8192u /* a span's length is a multiple of this: one block for each half */
 
 struct plx_region {
-    struct plx_device *device;  /* a handle of the registry's own */
-    struct plx_bytelock *locks; /* of its own, one for each connection */
+    /* Both belong to this connection alone. Neither is closed with the file system. */
+    struct plx_device *device;
+    struct plx_bytelock *locks;
     unsigned spans;
     struct {
         uint64_t offset, bytes;
     } span[PLX_REGION_SPANS];
-    /* The device cannot be written. A registry that was not closed in order cannot be read then. */
+    /* Nothing may be written. If a crash left a journal to be rolled back, the registry cannot be
+     * read at all in this mode. */
     bool read_only;
-    uint64_t unknown; /* the store's features that whoever writes must know, and we do not */
-    /* While others have the registry, before the first change that is made here (SQLITE-8).
-     * NULL: as after it. */
+    /* The store's feature bits that a writer must understand and this program does not. */
+    uint64_t unknown;
+    /* How long to wait for other processes that hold SQLite's locks, until this connection makes
+     * its first change. NULL, and after the first change: the fixed limit of SQLITE-8. */
     const struct plx_patience *patience;
-    /* Asked before a transaction takes its lock, before its journal goes to the device and before a
-     * transaction of the dead is rolled back. false, with a fault: the change fails with it, and
-     * nothing was changed. NULL: always true. */
+    /* The write permission, from the tenancy (REGION-7). The file system asks it when a
+     * transaction takes its write lock, before the journal goes to the device, and before the
+     * transaction of a dead process is rolled back. When it returns false, with a fault, the change
+     * fails with that fault and nothing has changed. NULL: always allowed. */
     bool (*may_write)(void *context, struct plx_fault *fault);
     void *context;
-    /* Asked with each lock: the spans as they are now, of which there may be more than before, and
-     * the device, which may be larger, written into the region. NULL: it stays as it is. */
+    /* Called after each SHARED lock. It writes the present spans into the region, of which there
+     * may be more than before, and the device's size, which may have grown (REGION-9). NULL: the
+     * region never changes. */
     int (*look)(struct plx_region *region, struct plx_fault *fault);
-    /* Becomes true when something fails because what lies there is damaged, or no registry, for
-     * certain. NULL: nobody asks. */
+    /* Set to true when a call fails because the contents are certainly damaged or are no registry,
+     * as opposed to unreadable. NULL: nobody asks. */
     bool *damaged;
 };
 
-/* Makes the region an empty database, durably. What it held is gone then, whatever it was; a power
- * cut before leaves it as it was. Nobody may have it open. */
+/* Makes the region an empty database, durably, whatever it held. A power cut before the call
+ * returns leaves either the old contents or an empty database. Nobody may have the region open. */
 int plx_region_blank(const struct plx_region *region, struct plx_fault *fault);
 
 /* ---- For sqlite.c ------------------------------------------------------------------------ */
 
-#define PLX_REGION_FILE "registry" /* what SQLite is to open there */
-#define PLX_REGION_STAMP 8         /* bytes reserved at the end of each page */
+#define PLX_REGION_FILE "registry" /* the only database name that the file system knows */
+#define PLX_REGION_STAMP 8         /* bytes reserved at the end of each page: REGION-2 */
 
-/* A region as SQLite's file system: one for each connection, under a name of its own. */
+/* An SQLite file system (VFS) over one region. Each connection has one, with a name of its own. */
 struct plx_region_vfs;
 
-/* volume: for messages. Copies the region. */
+/* Copies the region. volume is a name for messages. */
 int plx_region_vfs_new(const struct plx_region *region, const char *volume,
                        struct plx_region_vfs **ret_vfs, struct plx_fault *fault);
 void plx_region_vfs_free(struct plx_region_vfs *vfs); /* NULL is fine */
 const char *plx_region_vfs_name(const struct plx_region_vfs *vfs);
-/* How many pages the database can have, as the last lock found it; its journal has room for all of
- * them. */
+/* How many pages the database can have, as of the last SHARED lock. The journal has room for a copy
+ * of each (REGION-6). */
 uint32_t plx_region_vfs_pages(const struct plx_region_vfs *vfs);
-/* What went wrong below SQLite since the last call; code 0: nothing. */
+/* Returns and clears the last fault below SQLite. Code 0: there was none. */
 struct plx_fault plx_region_vfs_fault(struct plx_region_vfs *vfs);
-/* Meanwhile damaged pages may be read, to be replaced. They stay damaged if they are not. */
+/* While salvage is on, damaged pages other than page 1 can be read, so that a transaction can
+ * replace them. A page that is not replaced stays damaged (REGION-8). */
 void plx_region_vfs_salvage(struct plx_region_vfs *vfs, bool salvage);
 
 #endif

@@ -1,7 +1,8 @@
-/* region_inside.h - what the files of a region share; the rules REGION-1 to REGION-11 are
- * region.c's.
+/* region_inside.h - what the files of a region share. The rules REGION-1 to REGION-11 are in
+ * region.c.
  *
- * Private to region*.c. Functions that SQLite calls have its signatures and result codes. */
+ * Private to region*.c. Functions that SQLite calls have SQLite's signatures and return its result
+ * codes. The codes tell SQLite what to do; vfs->fault tells people what happened. */
 #ifndef PLX_REGION_INSIDE_H
 #define PLX_REGION_INSIDE_H
 
@@ -12,11 +13,11 @@
 
 #define PAGE PLX_BLOCK_SIZE
 #define STAMP_AT (PAGE - PLX_REGION_STAMP)
-#define RECORD_BYTES (PAGE + 8) /* a page in the journal */
+#define RECORD_BYTES (PAGE + 8) /* one page in SQLite's journal: number, page, checksum */
 #define GATHER_BYTES (64 * PAGE)
 #define SPACE_MIN (64 * PAGE)
-#define MARK 0x64616d61u  /* REGION-8 */
-#define ENDED 0x64656e64u /* REGION-11, the last word of the journal's first block */
+#define MARK 0x64616d61u  /* REGION-8: second word of a damaged page's stamp */
+#define ENDED 0x64656e64u /* REGION-11: last word of the journal's first block */
 #define JOURNAL PLX_REGION_FILE "-journal"
 
 enum part {
@@ -32,17 +33,17 @@ enum lock_byte {
 
 struct plx_region_vfs {
     sqlite3_vfs base;
-    sqlite3_vfs *system; /* clock and randomness */
+    sqlite3_vfs *system; /* SQLite's own file system: its clock and randomness are used */
     char name[40], volume[256];
     struct plx_region region;
-    uint64_t space; /* bytes of each part */
+    uint64_t space; /* bytes of the database part, and of the journal part */
     struct plx_fault fault;
-    int level;         /* SQLite's lock */
-    bool written;      /* pages of the database, under this lock (REGION-7) */
-    bool salvage;      /* REGION-8 */
-    uint64_t from, to; /* of the journal: bytes that are in gathered and not on the device */
-    bool refused;      /* they could not be written (REGION-10) */
-    uint8_t gathered[GATHER_BYTES]; /* begins with the block that has from */
+    int level;         /* SQLITE_LOCK_NONE to SQLITE_LOCK_EXCLUSIVE */
+    bool written;      /* database pages were written under this lock (REGION-7) */
+    bool salvage;      /* damaged pages may be read (REGION-8) */
+    uint64_t from, to; /* journal bytes that are only in `gathered`, not on the device yet */
+    bool refused;      /* the device refused those bytes (REGION-10) */
+    uint8_t gathered[GATHER_BYTES]; /* starts at the block that contains byte `from` */
 };
 
 struct plx_region_file {

@@ -1,4 +1,17 @@
 /* region_journal.c - the rollback journal of a region (REGION-5, REGION-6, REGION-10, REGION-11).
+ *
+ * Life of a journal, as SQLite drives it:
+ *
+ *   1 begun     SQLite writes a whole header block in which the magic number and the record count
+ *               are still zero. settle_end() first makes the end of the previous journal durable.
+ *   2 growing   records are appended to `gathered`; full buffers go to the device.
+ *   3 synced    SQLite syncs the records, then writes the magic number with the count, and syncs
+ *               again. From here on the journal exists (REGION-5).
+ *   4 ended     SQLite overwrites the start of the header with zeros, or deletes the journal after
+ *               a rollback. flush_end() makes that durable and adds the mark.
+ *
+ * A crash in 1 or 2 leaves no journal. In 3 it leaves one, which the next connection rolls back, or
+ * none; in 4 likewise.
  */
 #include <string.h>
 
@@ -20,7 +33,9 @@ static void drop_gathered(struct plx_region_vfs *vfs)
     vfs->refused = false;
 }
 
-/* REGION-11. The mark itself may be lost: then there is a plx_region_flush more the next time. */
+/* REGION-11: makes the end durable, then marks it. The mark is not flushed and its write may fail:
+ * without it settle_end() writes and flushes the end once more, which costs time and nothing
+ * else. */
 static int flush_end(struct plx_region_vfs *vfs)
 {
     uint8_t block[PAGE] = {0};
@@ -32,8 +47,12 @@ static int flush_end(struct plx_region_vfs *vfs)
     return result;
 }
 
-/* REGION-11. SQLite begins with a whole block, without the number that completes it, and ends with
- * a part of that block. */
+/* REGION-11: SQLite makes three kinds of writes at byte 0 of the journal:
+ *
+ *   begin     the whole header block, first byte zero
+ *   sync      a part of the block: magic number and record count, first byte not zero
+ *   end       a part of the block, first byte zero
+ */
 static bool begins(const struct plx_region_vfs *vfs)
 {
     return !vfs->from && vfs->to >= PAGE;
@@ -44,7 +63,8 @@ static bool ends(const struct plx_region_vfs *vfs)
     return !vfs->from && vfs->to && vfs->to < PAGE && !vfs->gathered[0];
 }
 
-/* REGION-11, before a journal begins. */
+/* REGION-11: called before a journal begins. Rewriting the block as it was read, and flushing it,
+ * makes durable what so far may only be in the device's cache. */
 static int settle_end(struct plx_region_vfs *vfs)
 {
     uint8_t block[PAGE];
@@ -56,7 +76,8 @@ static int settle_end(struct plx_region_vfs *vfs)
     return result ? result : plx_region_flush(vfs);
 }
 
-/* Fills up the first and the last block with what the device has there, and writes them all. */
+/* Writes the gathered bytes as whole blocks (REGION-1). The rest of the first and the last block is
+ * filled with what the device holds there. */
 static int write_gathered(struct plx_region_vfs *vfs)
 {
     uint64_t from = vfs->from, to = vfs->to, begin = block_of(from);
@@ -151,10 +172,11 @@ int plx_region_journal_write(sqlite3_file *file, const void *buffer, int amount,
     return SQLITE_OK;
 }
 
-/* REGION-5. Durable whether SQLite asks for it or not. It does not when it deletes a journal that
- * it has rolled back; but then the next transaction writes over it in place, and a cut could leave
- * this header with records that are half the next one's. SQLite's checksum looks at every 200th
- * byte of a record only, and takes such a mixture for a page. */
+/* REGION-5. The end is made durable even when SQLite does not ask for a sync. SQLite does not ask
+ * when it deletes a journal after a rollback. But here the next transaction overwrites the journal
+ * in place, and a power cut could leave the old header with records that are half old and half new.
+ * SQLite's journal checksum covers every 200th byte of a record only, so SQLite would take such a
+ * mixture for a page. */
 int plx_region_journal_end(struct plx_region_vfs *vfs)
 {
     uint8_t zeros[PAGE] = {0};
@@ -185,7 +207,7 @@ int plx_region_journal_sync(sqlite3_file *file, int flags)
     return result ? result : at_end ? flush_end(vfs) : plx_region_flush(vfs);
 }
 
-/* What was not synced belongs to a transaction that failed. */
+/* Bytes that were never synced belong to a failed transaction and are dropped. */
 int plx_region_journal_close(sqlite3_file *file)
 {
     drop_gathered(((struct plx_region_file *)file)->vfs);

@@ -1,4 +1,13 @@
-/* region_locks.c - SQLite's five states as bytes of the volume (REGION-7, REGION-9).
+/* region_locks.c - SQLite's five lock states as locks on bytes of the volume (REGION-7, REGION-9).
+ *
+ *   state        who may have it               bytes held by its holder
+ *   NONE         anybody                       -
+ *   SHARED       any number of readers         SHARED shared (PENDING shared while taking it)
+ *   RESERVED     one writer, beside readers    and RESERVED exclusive
+ *   PENDING      that writer, no new readers   and PENDING exclusive
+ *   EXCLUSIVE    that writer alone             and SHARED exclusive
+ *
+ * A rollback of a dead process's journal goes from SHARED straight to EXCLUSIVE, without RESERVED.
  */
 #include "registry/region_inside.h"
 
@@ -12,8 +21,9 @@ static int set_byte(struct plx_region_vfs *vfs, enum lock_byte byte, enum plx_by
     return plx_region_note(vfs, code ? SQLITE_IOERR_LOCK : SQLITE_OK, code, "lock", byte);
 }
 
-/* REGION-9. Who added a span may have died before it was durable: what is made durable in it from
- * now on must not be more so than the superblock that names it. */
+/* REGION-9. The process that added a span may have died before the superblock that names the span
+ * was durable. Flush the superblock now: data that becomes durable in the span later must not
+ * outlive its description. */
 static int take_spans(struct plx_region_vfs *vfs, const struct plx_region *now)
 {
     const struct plx_region *region = &vfs->region;
@@ -73,7 +83,7 @@ static int lock_exclusive(struct plx_region_vfs *vfs)
         result = set_byte(vfs, BYTE_PENDING, PLX_BYTE_EXCLUSIVE);
     if (result)
         return result;
-    vfs->level = SQLITE_LOCK_PENDING; /* kept when readers are left: no new ones come */
+    vfs->level = SQLITE_LOCK_PENDING; /* kept if readers are left, so that no new ones come in */
     result = set_byte(vfs, BYTE_SHARED, PLX_BYTE_EXCLUSIVE);
     if (!result)
         vfs->level = SQLITE_LOCK_EXCLUSIVE;
@@ -91,7 +101,8 @@ int plx_region_database_lock(sqlite3_file *file, int level)
         return lock_shared(vfs);
     if (vfs->region.read_only)
         return SQLITE_READONLY;
-    /* REGION-7; EXCLUSIVE at once is a roll-back of the dead's */
+    /* REGION-7. Both RESERVED (a change) and EXCLUSIVE at once (the rollback of a dead process's
+     * journal) come from SHARED. */
     if (vfs->level == SQLITE_LOCK_SHARED)
         result = plx_region_may_write(vfs, SQLITE_IOERR_LOCK);
     if (result)

@@ -1,5 +1,8 @@
 /* region_pages.c - blocks of a region, and the pages of its database (REGION-1 to REGION-4,
  * REGION-8).
+ *
+ * plx_region_note() turns an engine error into the fault that people read and passes SQLite's
+ * result code on.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +56,8 @@ int plx_region_note(struct plx_region_vfs *vfs, int result, int code, const char
     return result;
 }
 
-/* Whole blocks of one part, wherever its spans lie. */
+/* Reads or writes whole blocks of one part. The transfer is split where the part goes from one span
+ * to the next. */
 int plx_region_transfer(struct plx_region_vfs *vfs, enum part part, enum plx_io_op op,
                         uint64_t offset, void *buffer, size_t bytes)
 {
@@ -171,7 +175,8 @@ static void stamp_page(uint8_t page[PAGE], uint64_t number)
     plx_region_put_word(page + STAMP_AT + 4, damaged ? MARK : 0);
 }
 
-/* Pages of 4 KiB with eight reserved bytes: else stamps would overwrite what SQLite wrote. */
+/* The database header in page 1 says: pages of 4 KiB, eight reserved bytes in each. With any other
+ * layout stamps would overwrite SQLite's data. */
 static bool has_our_layout(const uint8_t first[PAGE])
 {
     return first[16] == PAGE >> 8 && first[17] == (PAGE & 0xff) && first[20] == PAGE - STAMP_AT;
@@ -208,7 +213,7 @@ int plx_region_database_write(sqlite3_file *file, const void *buffer, int amount
 
     if (number > plx_region_vfs_pages(vfs))
         return SQLITE_FULL;
-    if (amount != PAGE || offset % PAGE) /* not a page: the layout is not ours */
+    if (amount != PAGE || offset % PAGE) /* not one of our pages */
         return SQLITE_IOERR_WRITE;
     memcpy(page, buffer, PAGE);
     if (number == 1 && !has_our_layout(page)) {

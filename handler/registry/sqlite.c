@@ -1,30 +1,44 @@
 /* sqlite.c - the registry in SQLite: in a region of a volume, or in a file.
  *
  * SQLITE-1  A committed batch survives a power cut: synchronous=FULL, with a rollback journal in a
- *     region (region.c), with WAL in a file.
- * SQLITE-2  A change takes the write lock before its first statement (BEGIN IMMEDIATE), so what its
- *     conditions read is what it changes, and there are no deadlocks to break.
- * SQLITE-3  A file is touched only after it was recognised: a foreign or newer one stays as it is.
- * SQLITE-4  A file that was deleted or replaced while open is never used any more; two processes
- *     cannot work on two registries under one name. A region cannot be replaced.
- * SQLITE-5  In a region nothing but the region is opened or written: what SQLite would put into
- *     files of its own stays in memory, and pages that a transaction changed stay there until its
- *     commit. That also keeps SQLite from reading again what it never wrote: a page that is on the
- *     free list can be anything, and would be taken for damage.
- * SQLITE-6  The last fifth of a region is for what frees something: events are left out there. Rows
- *     of further extents stop before that is used up, for they are never removed; what a collection
- *     has found stops where a region could not be made longer any more.
- * SQLITE-7  A region can become longer while it is open (REGION-9). The first change that finds it
- *     so raises the limits of pages and of events; until then the old ones hold.
- * SQLITE-8  Others have the registry for fractions of a millisecond: for a second their turns are
- *     waited for by anybody. Longer before the first change as the caller's patience says; who has
- *     not enough of it does not wait again. From that change on, for something has begun, as long
- *     as who was given no patience.
- * SQLITE-9  What runs by itself, or in place of a table, is ours: a trigger or view that no
- *     migration has made could change rows unseen, or never end.
- * Threads: one at a time per handle, any number of processes.
- * Crash story: SQLite's. A crash while the file is made leaves an empty one, which the next
- *   opener fills; the schema and all pending migrations are one transaction.
+ *     region (region.c) and with WAL in a file.
+ * SQLITE-2  A change takes the write lock before its first statement (BEGIN IMMEDIATE). So nobody
+ *     changes what its conditions read, and two changes cannot deadlock by upgrading read locks.
+ * SQLITE-3  A database is changed only after it was recognised as a registry of a known schema. A
+ *     foreign or newer database stays as it is.
+ * SQLITE-4  A file that was deleted or replaced while open is not used any more. The next call
+ *     opens the file that has the name now, so two processes cannot work on two registries under
+ *     one name. A region cannot be replaced.
+ * SQLITE-5  In a region SQLite opens and writes the region and no file. What SQLite would put into
+ *     temporary files stays in memory, and so do pages that a transaction changed, until its commit
+ *     (cache_spill=OFF). Spilling would also make SQLite read back pages of its free list that it
+ *     never wrote. These can contain anything, so their stamps would look like damage.
+ * SQLITE-6  When four fifths of a region are in use, the rest is reserved for changes that free
+ *     something, so that a full registry can be emptied. Statements that need less are left out
+ *     later; `leaves` in sql.h has the steps:
+ *
+ *       free pages below   left out
+ *       a fifth            audit events; new disks and labels are refused (registry.c)
+ *       an eighth          rows of extents used for the first time, which are never removed
+ *       a sixteenth        what a collection has found; the rest is needed to lengthen the region
+ *
+ * SQLITE-7  A region can become longer while it is open (REGION-9). The first change that sees the
+ *     new length raises SQLite's page limit and the limit of events. Until then the old limits
+ *     hold.
+ * SQLITE-8  How long a call waits while other processes hold SQLite's locks. They hold them for
+ *     fractions of a millisecond.
+ *
+ *       connection                        waits
+ *       no patience was given             30 s
+ *       patience, before its first change 1 s; then the patience decides whether to wait on
+ *       that patience was used up         not at all
+ *       after its first change            30 s, since something has begun that must be finished
+ *
+ * SQLITE-9  All triggers and views in the schema come from our migrations. A foreign trigger or
+ *     view runs by itself or in place of a table: it could change rows unseen, or never end.
+ * Threads: one at a time per handle; any number of processes.
+ * Crash story: SQLite's. A crash while a file is made leaves an empty file, which the next opener
+ *   fills. The schema and all pending migrations are one transaction.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +53,7 @@
 
 /* ---- Errors ------------------------------------------------------------------------------ */
 
-/* What only a file can have. */
+/* Errors of a registry that is a file. */
 static int file_failed(const struct plx_sqlite *lite, int result, const char *text,
                        struct plx_fault *fault)
 {
@@ -67,7 +81,8 @@ static int file_failed(const struct plx_sqlite *lite, int result, const char *te
     }
 }
 
-/* And a region: the layer below SQLite knows best what went wrong there. */
+/* Errors of a registry in a region. An I/O error's text comes from the file system below SQLite,
+ * which knows what the device said. */
 static int region_failed(const struct plx_sqlite *lite, int result, const char *text,
                          struct plx_fault *fault)
 {
@@ -104,7 +119,7 @@ static int region_failed(const struct plx_sqlite *lite, int result, const char *
                          text);
 }
 
-/* SQLITE-8 */
+/* SQLITE-8: whether the caller's patience decides, instead of the fixed limit. */
 static bool is_patient(const struct plx_sqlite *lite)
 {
     return lite->region.patience && !lite->changed_at;
@@ -116,7 +131,8 @@ static int kept_busy(const struct plx_sqlite *lite, struct plx_fault *fault)
                          "registry %.120s: another process keeps it busy; try again", lite->path);
 }
 
-/* By its contents: a page's stamp (REGION-2), its structure, tables that are not there. */
+/* Results that say that the contents are wrong: a page's stamp (REGION-2), SQLite's structures, a
+ * table that is missing. An unreadable device is no damage. */
 static bool is_damage(int result)
 {
     return result == SQLITE_IOERR_DATA || (result & 0xff) == SQLITE_CORRUPT ||
@@ -169,8 +185,9 @@ static uint64_t monotonic_ms(void)
     return plx_clock_ns(CLOCK_MONOTONIC) / 1000000;
 }
 
-/* SQLITE-8. SQLite's own busy handler sleeps ever longer, and one process that writes without pause
- * starves the others: ask again as often as they change something, at odd times. */
+/* SQLite's busy handler (SQLITE-8); returns 1 to try again. SQLite's own handler sleeps longer and
+ * longer, so one process that writes without pause would starve the others. This one tries again
+ * after a random 0.2 to 1.2 ms, about as often as others change something. */
 int plx_sqlite_wait_turn(void *context, int asked)
 {
     struct plx_sqlite *lite = context;
@@ -192,7 +209,7 @@ int plx_sqlite_wait_turn(void *context, int asked)
     return !lite->given_up;
 }
 
-/* One that makes change after change leaves room between them. */
+/* A process that makes change after change pauses in between, so that others get a turn. */
 static void give_turn(struct plx_sqlite *lite)
 {
     struct timespec pause = {.tv_nsec = TURN_NS};
@@ -266,7 +283,7 @@ static void fetch(sqlite3_stmt *statement, struct plx_sql_value *columns, size_t
     }
 }
 
-/* Runs one statement to its end. Returns SQLite's result and how many rows there were. */
+/* Runs one statement to its end. Returns SQLite's result and counts the rows. */
 int plx_sqlite_step(struct plx_sqlite *lite, const struct plx_sql *sql,
                     void (*row)(void *, const struct plx_sql_value *, size_t), void *context,
                     size_t *ret_rows)
@@ -301,7 +318,8 @@ int plx_sqlite_exec(struct plx_sqlite *lite, const char *sql)
     return sqlite3_exec(lite->db, sql, NULL, NULL, NULL);
 }
 
-/* Rolls back, keeping the error for the fault. Returns the fault's code. */
+/* Sets the fault, then rolls back, which would change SQLite's error text. Returns the fault's
+ * code. */
 int plx_sqlite_give_up(struct plx_sqlite *lite, int result, struct plx_fault *fault)
 {
     int code = plx_sqlite_failed(lite, result, fault);
@@ -311,14 +329,13 @@ int plx_sqlite_give_up(struct plx_sqlite *lite, int result, struct plx_fault *fa
     return code;
 }
 
-/* SQLITE-4. The file may have been deleted, or deleted and rebuilt: then the rebuilt one is the
- * one. */
+/* SQLITE-4: begins a call. A file that was deleted and rebuilt meanwhile is opened anew. */
 static int follow(struct plx_sqlite *lite, struct plx_fault *fault)
 {
     int moved = 0;
 
     if (lite->vfs) {
-        plx_region_vfs_fault(lite->vfs); /* of this call, what comes now */
+        plx_region_vfs_fault(lite->vfs); /* forget an earlier call's fault */
         return 0;
     }
     if (lite->db) {
@@ -330,7 +347,7 @@ static int follow(struct plx_sqlite *lite, struct plx_fault *fault)
     return plx_sqlite_open_locked(lite, false, fault);
 }
 
-/* Pages in use, as this transaction leaves them. */
+/* Pages in use, as the current transaction sees them. */
 static int used_pages(struct plx_sqlite *lite, int64_t *ret_used)
 {
     static const char sql[] = "SELECT page_count - freelist_count"
@@ -343,7 +360,7 @@ static int used_pages(struct plx_sqlite *lite, int64_t *ret_used)
     return result ? result : sqlite3_reset(statement);
 }
 
-/* SQLITE-6. Pages in use, if there is a statement that depends on them. */
+/* SQLITE-6: counts the pages in use, if the batch has a statement that depends on that. */
 static int look_for_room(struct plx_sqlite *lite, const struct plx_sql *batch, size_t count,
                          int64_t *ret_used)
 {
@@ -360,7 +377,7 @@ static bool left_out(const struct plx_sqlite *lite, const struct plx_sql *sql, i
            plx_sql_crowded((uint64_t)used, plx_region_vfs_pages(lite->vfs), sql->leaves);
 }
 
-/* SQLITE-7. Within a change. */
+/* SQLITE-7: called within a change. */
 static int fit(struct plx_sqlite *lite)
 {
     uint32_t pages = lite->vfs ? plx_region_vfs_pages(lite->vfs) : 0;
@@ -391,7 +408,7 @@ int plx_sqlite_run(void *driver, bool change, const struct plx_sql *batch, size_
     PLX_ASSERT(change || count == 1);
     if (change) {
         give_turn(lite);
-        result = plx_sqlite_exec(lite, "BEGIN IMMEDIATE");
+        result = plx_sqlite_exec(lite, "BEGIN IMMEDIATE"); /* SQLITE-2 */
         if (!result)
             result = fit(lite);
         if (!result)
@@ -430,7 +447,7 @@ int plx_sqlite_room(void *driver, uint64_t *ret_used, uint64_t *ret_pages, struc
     return 0;
 }
 
-/* Nothing is changed: the rollback only gives the lock up. */
+/* The transaction changes nothing; its rollback only releases the lock. */
 int plx_sqlite_alone(void *driver, int (*work)(void *context, struct plx_fault *fault),
                      void *context, struct plx_fault *fault)
 {
@@ -449,8 +466,8 @@ int plx_sqlite_alone(void *driver, int (*work)(void *context, struct plx_fault *
 
 /* ---- As a whole -------------------------------------------------------------------------- */
 
-/* SQLite's check goes on past a page that it cannot get, and gives the reason in its text alone.
- * Returns that result, or SQLITE_CORRUPT. */
+/* When SQLite's check cannot read a page, it goes on, and only its text has the result code.
+ * Returns that code, or SQLITE_CORRUPT when the text has none. */
 static int result_in(const char *text)
 {
     static const char given[] = "error code=";

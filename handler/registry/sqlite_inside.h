@@ -1,5 +1,5 @@
-/* sqlite_inside.h - what sqlite.c and sqlite_open.c share; the rules SQLITE-1 and on are
- * sqlite.c's. */
+/* sqlite_inside.h - what sqlite.c and sqlite_open.c share. The rules SQLITE-1 to SQLITE-9 are in
+ * sqlite.c. */
 #ifndef PLX_SQLITE_INSIDE_H
 #define PLX_SQLITE_INSIDE_H
 
@@ -8,9 +8,9 @@
 #include "registry/sqlite.h"
 
 #define LOCK_SUFFIX ".lock"
-#define TURNS_MS 1000 /* SQLITE-8 */
-#define BUSY_TIMEOUT_MS 30000
-#define CHANGES_APART_MS 10u
+#define TURNS_MS 1000         /* SQLITE-8: every caller waits this long for other processes */
+#define BUSY_TIMEOUT_MS 30000 /* SQLITE-8: without patience, and after the first change */
+#define CHANGES_APART_MS 10u  /* a change that follows this soon first pauses for TURN_NS */
 #define TURN_NS 1000000
 #define COLUMNS_MAX 16
 #define FILE_EVENT_BYTES (8 << 20)

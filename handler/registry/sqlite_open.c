@@ -1,5 +1,13 @@
-/* sqlite_open.c - a registry's database recognised, migrated, opened and closed, as a file or in a
- * region (sqlite.c has the rules). */
+/* sqlite_open.c - opening a registry's database: recognising it, migrating it, closing it. Rules:
+ * sqlite.c.
+ *
+ *   step                     a file                        a region
+ *   1 openers take turns     flock() on FILE.lock          the byte PLX_BYTE_OPENING
+ *   2 make it if missing     an empty file                 plx_region_blank() did, at creation
+ *   3 recognise (SQLITE-3)   plx_sqlite_recognise()        the same, after enter_region()
+ *   4 journal mode           WAL                           PERSIST, all else in memory (SQLITE-5)
+ *   5 migrate                plx_sqlite_migrate()          the same, unless read-only
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <sqlite3.h>
@@ -35,7 +43,7 @@ static bool is_ours(const char *sql)
     return false;
 }
 
-/* SQLITE-9 */
+/* SQLITE-9: any schema entry that is no table or index must be text of one of our migrations. */
 static int refuse_strange(struct plx_sqlite *lite, struct plx_fault *fault)
 {
     sqlite3_stmt *statement;
@@ -59,7 +67,7 @@ static int refuse_strange(struct plx_sqlite *lite, struct plx_fault *fault)
                          lite->path);
 }
 
-/* SQLITE-3. The schema's number, 0 for an empty file; refuses what is not for us. */
+/* SQLITE-3 */
 int plx_sqlite_recognise(struct plx_sqlite *lite, int64_t *ret_number, struct plx_fault *fault)
 {
     int64_t tables, ours, number = 0;
@@ -126,7 +134,7 @@ static int set_event_limit(struct plx_sqlite *lite, struct plx_fault *fault)
     return result ? plx_sqlite_failed(lite, result, fault) : 0;
 }
 
-/* Asks for a journal mode. *ret_given: it is the one. */
+/* Asks for a journal mode. *ret_given: SQLite granted it. */
 static int set_journal(struct plx_sqlite *lite, const char *mode, bool *ret_given)
 {
     char sql[64];
@@ -188,8 +196,8 @@ void plx_registry_remove(const char *where)
     unlink(where);
 }
 
-/* Makes an empty file. A -wal or -shm lying there belongs to a file that was deleted and may
- * still be open somewhere; the new registry must not meet them. */
+/* Makes an empty file. A -wal or -shm file found there belongs to a registry that was deleted and
+ * may still be open in another process. SQLite must not apply it to the new registry. */
 static int create_file(struct plx_sqlite *lite, struct plx_fault *fault)
 {
     int fd;
@@ -246,8 +254,8 @@ void plx_sqlite_disconnect(struct plx_sqlite *lite)
     lite->db = NULL;
 }
 
-/* Openers take turns: making the file, recognising it and migrating it are one step to
- * others. */
+/* Opens the file while holding its .lock, so that making, recognising and migrating it is one step
+ * to other openers. */
 int plx_sqlite_open_locked(struct plx_sqlite *lite, bool create, struct plx_fault *fault)
 {
     char path[PLX_PATH_MAX + 16];
@@ -280,7 +288,7 @@ static void sqlite_close(void *driver)
 
 /* ---- In a region ------------------------------------------------------------------------- */
 
-/* SQLITE-5, and what a page of a region must be (REGION-2). */
+/* Sets SQLite up for a region: SQLITE-5, and pages of 4 KiB with room for a stamp (REGION-2). */
 static int enter_region(struct plx_sqlite *lite, struct plx_fault *fault)
 {
     int reserved = PLX_REGION_STAMP;
@@ -326,8 +334,8 @@ static int fill_region(struct plx_sqlite *lite, struct plx_fault *fault)
     return 0;
 }
 
-/* As plx_sqlite_open_locked(). Readers of what cannot be written only keep others from changing it.
- */
+/* As plx_sqlite_open_locked(), for a region. Read-only openers share the byte: they migrate
+ * nothing and only keep others from migrating meanwhile. */
 static int open_in_turn(struct plx_sqlite *lite, struct plx_fault *fault)
 {
     struct plx_bytelock *locks = lite->region.locks;

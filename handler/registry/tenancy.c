@@ -1,28 +1,37 @@
 /* tenancy.c - see tenancy.h.
  *
- * TENANCY-1  A page is written with the next generation and with the lock on PLX_BYTE_HOME held:
- *     one process of a machine writes at a time.
- * TENANCY-2  A change of host, boot or inode goes to both slots, one after the other, each flushed
- *     before the next and before anything relies on it; so does "open" the first time. Slot B is
- *     made durable before slot A is written, for what it says may be volatile: from then on slot A
- *     stays as it is, "open", and all goes to slot B alone. That the store is closed, and a new
- *     counter, are not flushed, for losing one costs who comes next a watch in vain. That it is
- *     open again is: no older word of its being closed can come back. So one slot is always whole
- *     and durable, and says who has the store, and that it may be open.
- * TENANCY-3  Who takes a store (another boot, another inode, a released one, by the operator's
- *     word) reads the page again after it has written and waited: of two takers the one that was
- *     overwritten notices, and has done nothing yet.
- * TENANCY-4  A counter never goes back while its host lives. One that does is an older page,
- *     brought back by whoever restored the volume beneath us.
- * TENANCY-5  Between two running machines a counter that stands still proves nothing; only on the
- *     same machine, where a process that is stopped could not have I/O of its own under way for so
- *     long, and whose instance locks are looked at afterwards, is it taken for the end.
- * TENANCY-6  What was read while another was writing it proves nothing: nobody is fenced by a page
- *     of which a slot is damaged, before it was read again.
- * Threads: `lock` guards the device and the page in memory. The thread looks once a second.
+ * TENANCY-1  A page is written with the next generation, and only while its writer holds the lock
+ *     on PLX_BYTE_HOME. So one process of a machine writes at a time.
+ * TENANCY-2  At every instant one slot is whole and durable, and says who has the store and that it
+ *     may be open. What is written where:
+ *
+ *       change                          slots           flushed
+ *       host, boot or inode             A, then B       before A, after A, after B
+ *       "open", while A does not say it A, then B       the same
+ *       "open" again, A says it         B               after B
+ *       closed                          B               no
+ *       counter raised                  B               no
+ *
+ *     The flush before A is there since B's last write may still be volatile: a torn write of A
+ *     must not leave both slots unusable. Once A says "open", it stays as it is. A power cut that
+ *     loses "closed" or a counter only makes the next host watch in vain. "Open again" is flushed,
+ *     so that an older "closed" cannot come back under a store that is in use.
+ * TENANCY-3  A process that takes a store over (for another boot or inode, after a release, by the
+ *     operator's word) writes the page, waits, and reads it again before it does anything else. If
+ *     two take the store at the same time, the one whose page was overwritten notices.
+ * TENANCY-4  The counter never goes back while its host lives. A counter that did go back belongs
+ *     to an older page: somebody restored the volume beneath us. The tenancy is fenced.
+ * TENANCY-5  A counter that stands still proves death only on the same machine. A process that is
+ *     stopped there cannot have I/O of its own in flight for that long, and its instance's lock is
+ *     looked at afterwards. Between two running machines it proves nothing: the other machine may
+ *     only be paused. So another host's store needs the operator's word.
+ * TENANCY-6  A page that was read while another process wrote it proves nothing. A tenancy is not
+ *     fenced by a page with a damaged slot, and a damaged slot is read again some times first.
+ * Threads: `lock` guards the device and the page in memory. The tenancy's thread looks once a
+ *   second.
  * Crash story: a crash leaves "open" set. The next process of the same boot and inode does not
- *   mind; that of a new boot watches the counter, which stands still. A power cut soon after the
- *   last one has closed leaves it, too.
+ *   mind. A process of a new boot watches the counter, which stands still, and takes over. A power
+ *   cut soon after the last process closed the store also leaves "open" set.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -45,7 +54,8 @@ static bool is_our_inode(const struct plx_tenancy *t, const struct plx_home *hom
     return home->device == t->locks->device && home->inode == t->locks->inode;
 }
 
-/* Our locks are seen by those who wrote this, and theirs by us. */
+/* Whether the page was written through our boot and inode: its writers and we see each other's
+ * locks. */
 static bool is_ours(const struct plx_tenancy *t, const struct page *page)
 {
     return page->found && is_our_boot(t, &page->home) && is_our_inode(t, &page->home);
@@ -76,8 +86,9 @@ static void unlock_home(struct plx_tenancy *t)
     t->locks->ops->set(t->locks, PLX_BYTE_HOME, PLX_BYTE_UNLOCKED);
 }
 
-/* Whether the counter has moved, or anything else; *ret_now: as it is. What could not be read
- * before, and the operator gave his word in its place, need not be readable now. */
+/* *ret_moved: somebody wrote the page since `before` was read. *ret_now: the page as it is. If
+ * `before` stands for a page that was unreadable (the operator's word took its place), the page
+ * need not be readable now either. */
 static int look_whether_moved(struct plx_device *device, const struct plx_uuid *store,
                               const struct page *before, struct page *ret_now, bool *ret_moved,
                               struct plx_fault *fault)
@@ -93,7 +104,7 @@ static int look_whether_moved(struct plx_device *device, const struct plx_uuid *
     return error;
 }
 
-/* Whether it moves. */
+/* Reads the page for ns; *ret_moved: somebody wrote it meanwhile. */
 static int watch_page(struct plx_device *device, const struct plx_uuid *store,
                       const struct page *page, uint64_t ns, bool *ret_moved,
                       struct plx_fault *fault)
@@ -127,7 +138,7 @@ int plx_tenancy_lives(struct plx_device *device, const struct plx_uuid *store, b
                                     : watch_page(device, store, &page, WATCH_NS, ret_lives, fault);
 }
 
-/* TENANCY-3 */
+/* TENANCY-3: writes the page for this host, waits, and makes sure that it is still there. */
 static int write_taken(struct plx_tenancy *t, struct page *page, struct plx_fault *fault)
 {
     struct plx_home home = {
@@ -184,7 +195,9 @@ static bool names_host(const char *from, const struct plx_home *home)
     return strcmp(from, home->host_name) == 0 || strcmp(from, id) == 0;
 }
 
-/* Whose it is, by the table of tenancy.h. *ret_watch: it may be open at somebody's. */
+/* Applies the table of tenancy.h to a page that is not ours. 0: the store may be taken, after a
+ * watch if *ret_watch is set, since somebody may have it open. TENANCY-5: without the operator's
+ * word only this machine's own store gets that far. */
 static int judge(struct plx_tenancy *t, const struct page *page, bool *ret_watch,
                  struct plx_fault *fault)
 {
@@ -204,12 +217,12 @@ static int judge(struct plx_tenancy *t, const struct page *page, bool *ret_watch
                              "%s: nothing was changed: the store belongs to host %s, not to "
                              "%.64s; give --from %s, if that host is off",
                              t->device->name, home->host_name, from, home->host_name);
-    *ret_watch = true; /* a machine that is not off after all */
+    *ret_watch = true; /* the machine may not be off after all */
     return 0;
 }
 
-/* Watches without the lock: where that reaches the other one, he would raise nothing as long as it
- * is held. *ret_page: as it is then, locked again. */
+/* Watches the page with the home unlocked. A living process that sees our lock could not raise its
+ * counter while we hold it, and would look dead. *page: as it is afterwards, locked again. */
 static int watch_unlocked(struct plx_tenancy *t, struct page *page, bool *ret_moved,
                           struct plx_fault *fault)
 {
@@ -227,7 +240,7 @@ static int watch_unlocked(struct plx_tenancy *t, struct page *page, bool *ret_mo
     return error;
 }
 
-/* With the home locked. */
+/* Makes the store ours, or refuses. The caller holds the home's lock. */
 static int take(struct plx_tenancy *t, struct plx_fault *fault)
 {
     struct page page;
@@ -235,7 +248,7 @@ static int take(struct plx_tenancy *t, struct plx_fault *fault)
     int error = plx_home_read(t->device, &t->options.store, &page, fault);
 
     if (error && t->options.from && strcmp(t->options.from, PLX_TENANCY_ANY) == 0) {
-        page = (struct page){0}; /* the operator's word in place of a page that cannot be read */
+        page = (struct page){0}; /* the operator's word replaces a page that cannot be read */
         error = 0;
     }
     if (!error && is_ours(t, &page)) {
@@ -246,7 +259,7 @@ static int take(struct plx_tenancy *t, struct plx_fault *fault)
         error = judge(t, &page, &watched, fault);
     if (!error && watched)
         error = watch_unlocked(t, &page, &moved, fault);
-    if (!error && moved && is_ours(t, &page)) { /* another process of ours has taken it */
+    if (!error && moved && is_ours(t, &page)) { /* another process of this boot has taken it */
         t->page = page;
         return 0;
     }
@@ -264,7 +277,7 @@ static int take(struct plx_tenancy *t, struct plx_fault *fault)
     return error;
 }
 
-/* "open", for those of another boot or inode (TENANCY-2). */
+/* Sets or clears "open", which tells processes of another boot or inode (TENANCY-2). */
 static int set_open(struct plx_tenancy *t, bool open, struct plx_fault *fault)
 {
     struct plx_home home;
@@ -289,7 +302,7 @@ static int set_open(struct plx_tenancy *t, bool open, struct plx_fault *fault)
 
 /* ---- Looking ---- */
 
-/* With the lock. */
+/* The caller holds t->lock. */
 static int fence(struct plx_tenancy *t, struct plx_fault *fault, const char *why)
 {
     bool before = atomic_exchange(&t->fenced, true);
@@ -316,7 +329,7 @@ static int look(struct plx_tenancy *t, struct plx_fault *fault)
         error = plx_home_read(t->device, &t->options.store, &page, fault);
     }
     if (error)
-        return error; /* what cannot be read proves nothing, and is no look */
+        return error; /* an unreadable page proves nothing; looked_ns stays as it is */
     if (page.damaged && (!is_ours(t, &page) || page.home.counter < t->page.home.counter))
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "%s: a copy of the home page is damaged",
                              t->device->name);
@@ -369,7 +382,7 @@ bool plx_tenancy_ok(struct plx_tenancy *t)
     return !error;
 }
 
-/* One process of the machine raises the counter, too. */
+/* Every process looks. The one that gets the home's lock at this moment also raises the counter. */
 static void look_and_raise(struct plx_tenancy *t)
 {
     bool raises = !atomic_load(&t->fenced) &&
@@ -485,7 +498,8 @@ int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tena
     return error;
 }
 
-/* The last one of this machine: nobody else holds the lock. */
+/* Clears "open" if this is the host's last process: then the lock on PLX_BYTE_OPEN, shared by all
+ * that have the store open, can be had exclusively. */
 static void close_page(struct plx_tenancy *t)
 {
     if (atomic_load(&t->fenced) || lock_home(t, NULL, NULL))
@@ -529,7 +543,7 @@ int plx_tenancy_release(struct plx_tenancy *t, struct plx_fault *fault)
         unlock_home(t);
     }
     if (!error)
-        atomic_store(&t->fenced, true); /* it is nobody's now, ours neither */
+        atomic_store(&t->fenced, true); /* the store is nobody's now, so not ours either */
     pthread_mutex_unlock(&t->lock);
     return error;
 }

@@ -1,25 +1,37 @@
-/* tenancy.h - one host at a time has a store (whose registry lies in the store).
+/* tenancy.h - one host at a time has a store whose registry lies in the store.
  *
- * The home page of volume 0 (format.h) names the host that has the store, its boot, and the
- * inode through which it reaches the volume: locks on bytes of the volume (device/bytelock.h) are
- * seen by those, and only those, who come through the same inode of the same running machine. So
- * whoever writes to a store first makes sure of its tenancy:
+ * SQLite's locks and the proof that an instance lives are locks on bytes of volume 0
+ * (device/bytelock.h). Two processes see each other's locks only if they run on the same boot of
+ * the same machine and open the volume through the same inode. So before a process writes to a
+ * store, it begins a tenancy: it makes sure that nobody works on the store whose locks it cannot
+ * see.
  *
- *   page says                     beginning a tenancy
- *   this boot, this inode         goes on at once
- *   this boot, another inode      open: the counter is watched; it moves: refused; else taken
- *   this host, another boot       open: likewise; else taken
- *   another host                  refused: only the operator's word or a fence proves it dead
- *   nobody                        refused: 'store import' takes a store that was released
+ * The home page of volume 0 (format.h) says who has the store: the host, its boot, the inode, a
+ * flag "open", and a counter. While anybody has the store open, one process raises the counter
+ * about once a second. A process that begins a tenancy compares the page with itself:
  *
- * A process with a tenancy looks at the page once a second, before each commit of the registry, and
- * before it goes on after a gap in which it could not look (a machine that was paused). Another
- * host there, or a counter that went back, means that somebody has taken the store over: FENCED,
- * for good; so does a page that cannot be read for seconds. This is a safeguard, not a fence: what
- * a paused machine had handed to a device may still arrive when it wakes up.
+ *   the page names                begin does
+ *   this boot, this inode         goes on at once: locks tell the rest
+ *   this boot, another inode      if "open": watches the counter. It moves: BUSY. Else takes over
+ *   this host, another boot       the same
+ *   another host                  BUSY, unless the operator names it (`from`): then as above
+ *   nobody                        BUSY, unless `take` or `from`: 'store import' takes it
  *
- * Threads: plx_tenancy_look() and _ok() from any thread; the others from one. A tenancy runs a
- * thread of its own.
+ * Lifecycle of a tenancy:
+ *
+ *   1 begun     plx_tenancy_begin() has written the page where it must; a thread runs
+ *   2 held      the thread reads the page once a second and raises the counter.
+ *               plx_tenancy_ok() is asked before each commit of the registry, and before I/O goes
+ *               on after a gap without a look (a machine that was paused)
+ *   3 fenced    the page names somebody else, or its counter went back, or it could not be read
+ *               for seconds: `fenced` is called once; every call returns FENCED from here on
+ *   4 ended     plx_tenancy_end(); the host's last process clears "open"
+ *               plx_tenancy_release() in place of 4 leaves a page that names nobody
+ *
+ * A crash in 1 to 3 leaves "open" set. This is a safeguard and no fencing of the device: writes
+ * that a paused machine had handed to a device may still arrive when the machine wakes up.
+ *
+ * Threads: plx_tenancy_look(), _fenced() and _ok() from any thread; the others from one thread.
  */
 #ifndef PLX_TENANCY_H
 #define PLX_TENANCY_H
@@ -31,65 +43,68 @@
 
 struct plx_tenancy;
 
-#define PLX_TENANCY_ANY "any" /* from: whichever host has it, also where the page cannot tell */
+/* A value for `from`: whichever host has the store, even if the page is damaged. */
+#define PLX_TENANCY_ANY "any"
 
 struct plx_tenancy_options {
     const struct plx_paths *paths;
     const char *volume; /* volume 0 */
     struct plx_uuid store;
-    bool take;    /* a store that was released, or is new, is taken */
-    bool dry_run; /* only looks whether it would be granted; there is no tenancy then */
-    /* The operator's word: the host of this name, or id, is off. NULL: nobody's. */
+    bool take;    /* take a store that nobody has: released, or new */
+    bool dry_run; /* only find out whether a tenancy would be granted; writes nothing */
+    /* The operator's word that the host of this name or id is off. NULL: no such word. */
     const char *from;
-    /* What 'parallax store take-over' is to be told for this store: a name that is known here, or
-     * its volumes. NULL: "--volume" and the volume. Not looked at once the tenancy has begun. */
+    /* For error texts, read by plx_tenancy_begin() only: how the command line names this store.
+     * which: after 'parallax store take-over'; volumes: after 'parallax store import'.
+     * NULL: "--volume" and the path of the volume. */
     const char *which;
-    /* What 'parallax store import' is to be told: its volumes. NULL: "--volume" and the volume.
-     * Likewise. */
     const char *volumes;
-    /* Called once, on the tenancy's thread, when the store has been taken by another. NULL: not. */
+    /* Called once when the tenancy is fenced, on the thread that found out, which is in most cases
+     * the tenancy's own. It must not call back into the tenancy. NULL: not called. */
     void (*fenced)(void *context, const char *why);
     void *context;
-    /* Of plx_tenancy_begin() alone, while another process takes the store, or closes it. NULL: it
-     * waits up to 15 seconds. */
+    /* How long plx_tenancy_begin() waits while another process takes or closes the store. NULL: up
+     * to 15 seconds. */
     const struct plx_patience *patience;
 };
 
-/* BUSY: another host has it, or another machine that says it is this one; the text says what comes
- * next. *ret_tenancy is NULL after a dry run. */
+/* BUSY: another host has the store, or another machine that gives itself this host's id; the text
+ * says what the operator can do. *ret_tenancy is NULL after a dry run. */
 int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tenancy **ret_tenancy,
                       struct plx_fault *fault);
-/* The last one of this host to end it clears the page's "open". NULL is fine. */
+/* Ends the tenancy. The host's last process to do so clears the page's "open". NULL is fine. */
 void plx_tenancy_end(struct plx_tenancy *tenancy);
 
-/* Reads the page now. FENCED, or an error of the device. */
+/* Reads the page now. FENCED: the store is not this host's any more. Or an error of the device. */
 int plx_tenancy_look(struct plx_tenancy *tenancy, struct plx_fault *fault);
-/* Whether somebody else was found to have the store; *fault says who. Reads nothing. */
+/* FENCED when an earlier look found that somebody else has the store; *fault says who. Reads
+ * nothing. */
 int plx_tenancy_fenced(struct plx_tenancy *tenancy, struct plx_fault *fault);
-/* Whether it still holds: a comparison, and a look when the last one is too long ago. */
+/* Whether the tenancy still holds. Costs a comparison; reads the page if the last look is more than
+ * two seconds old, and then may block for seconds while the page cannot be read. */
 bool plx_tenancy_ok(struct plx_tenancy *tenancy);
 
-/* Gives the store up, so that another host may import it. The caller has seen to it that nobody
- * has it open. */
+/* Gives the store up, so that another host may import it. BUSY while another process of this host
+ * has the store open. The tenancy counts as fenced afterwards; end it as usual. */
 int plx_tenancy_release(struct plx_tenancy *tenancy, struct plx_fault *fault);
 
-/* What the page says, for people. host zero: nobody has it. */
+/* What the page says, for people. */
 struct plx_tenant {
-    struct plx_uuid host;
+    struct plx_uuid host; /* zero: nobody has the store */
     char host_name[65];
-    bool found; /* false: there is no page, not even that of a store that was released */
-    bool open;
-    bool ours; /* this host, or this machine whatever it is called */
-    bool here; /* this machine, running since then, through this inode: locks are seen */
+    bool found; /* false: no page was ever written (a released store has one) */
+    bool open;  /* "open" is set: the store is in use, or was not closed in order */
+    bool ours;  /* the page has this host's id, or this boot's */
+    bool here;  /* this boot and this inode: the byte locks of its users can be seen */
 };
 int plx_tenancy_read(struct plx_device *device, const struct plx_bytelock *locks,
                      const struct plx_uuid *store, const struct plx_paths *paths,
                      struct plx_tenant *ret_tenant, struct plx_fault *fault);
-/* For who cannot write, and whose locks nobody sees: whether somebody has the store open. Where the
- * page says so, it takes five seconds to see that nobody lives. */
+/* Whether anybody has the store open, for a caller that cannot write to the volume and whose locks
+ * nobody sees. If the page says "open", the call watches the counter for up to five seconds. */
 int plx_tenancy_lives(struct plx_device *device, const struct plx_uuid *store, bool *ret_lives,
                       struct plx_fault *fault);
-/* Writes the first page of a store that was just formatted: this host has it, nobody has it open.
+/* Writes the first page of a store that was just formatted: this host has it, and it is not open.
  */
 int plx_tenancy_found(struct plx_device *device, const struct plx_bytelock *locks,
                       const struct plx_uuid *store, const struct plx_paths *paths,

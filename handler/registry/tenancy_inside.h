@@ -1,4 +1,5 @@
-/* tenancy_inside.h - what homepage.c and tenancy.c share; the rules are tenancy.c's. */
+/* tenancy_inside.h - what homepage.c and tenancy.c share. The rules TENANCY-1 to TENANCY-6 are in
+ * tenancy.c. */
 #ifndef PLX_TENANCY_INSIDE_H
 #define PLX_TENANCY_INSIDE_H
 
@@ -12,27 +13,27 @@
 #include "registry/clock.h"
 
 #define SECOND_NS 1000000000ull
-#define LOOK_NS SECOND_NS
-#define GAP_NS (2 * SECOND_NS) /* without a look: nothing is submitted before the next one */
-#define WATCH_NS (5 * SECOND_NS)
+#define LOOK_NS SECOND_NS         /* the thread looks, and one process raises the counter */
+#define GAP_NS (2 * SECOND_NS)    /* so long after a look no new look is needed */
+#define WATCH_NS (5 * SECOND_NS)  /* a counter that stands still so long: nobody raises it */
 #define SETTLE_NS (2 * SECOND_NS) /* TENANCY-3 */
-#define LOCK_WAIT_MS 15000u       /* another one may be watching */
-#define RAISE_MS 500u             /* so long nobody raises a counter: it is not waited for */
-#define STEP_NS 50000000ull
-#define LOOK_TRIES 5u /* TENANCY-6 */
-#define LOOK_AGAIN_NS 10000000ull
-#define UNSEEN_NS (5 * SECOND_NS) /* without a look that succeeds, beyond the gap */
+#define LOCK_WAIT_MS 15000u       /* another process may hold the lock to take the store */
+#define RAISE_MS 500u             /* raising the counter takes less; patience begins after that */
+#define STEP_NS 50000000ull       /* between two reads while watching */
+#define LOOK_TRIES 5u             /* TENANCY-6 */
+#define LOOK_AGAIN_NS 10000000ull /* between these tries */
+#define UNSEEN_NS (5 * SECOND_NS) /* unreadable so long in plx_tenancy_ok(): fenced */
 
 struct page {
     struct plx_home home;
     bool found;
     bool damaged;   /* a slot is neither whole nor unused */
-    bool kept_open; /* TENANCY-2: slot A says so, for the same host, boot and inode */
+    bool kept_open; /* TENANCY-2: slot A says "open" for the same host, boot and inode */
 };
 
 enum slot {
-    SLOT_STATE,
-    SLOT_COUNTER,
+    SLOT_STATE,   /* slot A: who has the store; written with each change of that */
+    SLOT_COUNTER, /* slot B: the same, and the counter; written every second */
 };
 
 struct plx_tenancy {
@@ -43,13 +44,13 @@ struct plx_tenancy {
     bool open; /* shared lock on PLX_BYTE_OPEN held */
 
     pthread_mutex_t lock;
-    struct page page; /* as last seen or written */
+    struct page page; /* as last read or written */
     pthread_cond_t stop;
     bool stopping;
     pthread_t thread;
-    atomic_uint_least64_t looked_ns; /* boot clock */
+    atomic_uint_least64_t looked_ns; /* when the last look succeeded, boot clock */
     atomic_bool fenced;
-    char why[256]; /* under lock; once fenced it stays */
+    char why[256]; /* under lock; does not change once fenced is set */
 };
 
 /* homepage.c */
