@@ -142,8 +142,9 @@ int plx_attach_protect(struct plx_attach *attach, struct plx_vdi *vdi,
                        const struct plx_protection *protection, struct plx_fault *fault);
 
 /* plx_vdi_rewind() to snapshot seq; the state before is labelled before-rewind-TIME, in the store
- * and the registry, which also gets an event. *ret_before and the label come back also when it
- * fails after that was taken (seq 0: it was not). */
+ * and the registry, which also gets an event. A snapshot of the state behind the rewind follows.
+ * *ret_before and the label come back also when it fails after that was taken (seq 0: it was not).
+ */
 #define PLX_REWIND_LABEL 40 /* with the terminating zero */
 int plx_attach_rewind(struct plx_attach *attach, struct plx_vdi *vdi, uint64_t seq,
                       char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before,

@@ -174,6 +174,17 @@ static int check_rewinds(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq
         info.name, store, info.name);
 }
 
+/* The newest snapshot is the state before the rewind now, and would be the answer to "as it was a
+ * second ago". So the state behind the rewind becomes a snapshot, too. Without room the rewind has
+ * taken place all the same. */
+static void snapshot_behind(struct plx_attach *a, struct plx_vdi *vdi)
+{
+    struct plx_request request = {.op = PLX_SNAPSHOT};
+    struct plx_fault why;
+
+    run_request(a, vdi, &request, &why);
+}
+
 int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
                       char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before,
                       struct plx_fault *fault)
@@ -197,6 +208,7 @@ int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
         plx_attach_note_told(held, ret_before->seq, error);
     if (error)
         return error;
+    snapshot_behind(a, vdi);
     error = enter_rewind(a, held, seq, ret_label, ret_before);
     plx_attach_note_told(held, ret_before->seq, error);
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
