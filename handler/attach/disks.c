@@ -307,7 +307,7 @@ int plx_attach_check_locked(struct plx_attach *a, const struct plx_registry_lock
         row.epoch = held->epoch - 1;
     }
     plx_attach_lock(a);
-    error = recovers ? plx_door_read(a->store, &row, &info, fault)
+    error = recovers ? plx_door_read_taken(a->store, &row, &info, fault)
                      : plx_door_read_closed(a->store, &row, &info, fault);
     plx_attach_unlock(a);
     return plx_attach_in_doubt(a, error, fault);

@@ -2,7 +2,8 @@
  *
  * DOORS-1  What a row says was written is what its last holder closed the disk with. So a record is
  *     never older; and where nobody has had the lock since (the row's epoch is that of what was
- *     written), it is not newer either.
+ *     written), it is not newer either. Nor is it under a lock that was taken over from the dead:
+ *     that is of a higher epoch than all before, but for what its holder wrote himself.
  * DOORS-2  An older record costs its own disk only: it is refused until the operator accepts it; so
  *     is that of another disk, which was deleted. A newer one says that the registry lost a write:
  *     then all that it says is in doubt (plx_registry_doubt). So does another disk's that is alive:
@@ -131,6 +132,15 @@ int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
     return 0;
 }
 
+static int refuse_newer(const struct plx_registry_vdi *row, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                         "virtual disk %.80s: its record on the store is newer than the registry "
+                         "knows: the registry lost a write; 'parallax store rebuild-registry' "
+                         "makes it anew from the store",
+                         row->name);
+}
+
 int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi *row,
                          struct plx_vdi_info *ret_info, struct plx_fault *fault)
 {
@@ -140,11 +150,18 @@ int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi 
     if (error || !row->written.state || row->owner || row->epoch != row->written.epoch)
         return error;
     if (ret_info->epoch > row->written.epoch || ret_info->record_state > row->written.state)
-        return plx_fault_set(
-            fault, PLX_ERR_REGISTRY,
-            "virtual disk %.80s: its record on the store is newer than the registry "
-            "knows: the registry lost a write; 'parallax store rebuild-registry' "
-            "makes it anew from the store",
-            row->name);
+        return refuse_newer(row, fault);
+    return 0;
+}
+
+int plx_door_read_taken(struct plx_store *store, const struct plx_registry_vdi *row,
+                        struct plx_vdi_info *ret_info, struct plx_fault *fault)
+{
+    int error = plx_door_read(store, row, ret_info, fault);
+
+    if (error || ret_info->epoch < row->epoch) /* DOORS-1 */
+        return error;
+    if (ret_info->epoch > row->epoch || ret_info->owner != row->owner)
+        return refuse_newer(row, fault);
     return 0;
 }

@@ -21,6 +21,10 @@ int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
 /* As above, of a row that nobody had locked when it was read. REGISTRY: or it is newer. */
 int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi *row,
                          struct plx_vdi_info *ret_info, struct plx_fault *fault);
+/* As plx_door_read(), of a row whose lock was a dead instance's and is the caller's now. REGISTRY:
+ * or somebody has had the disk since, of whom the row knows nothing. */
+int plx_door_read_taken(struct plx_store *store, const struct plx_registry_vdi *row,
+                        struct plx_vdi_info *ret_info, struct plx_fault *fault);
 /* Whether the record is the row's, and older than what was written last: what an operator may
  * accept. */
 int plx_door_is_older(struct plx_store *store, const struct plx_registry_vdi *row, bool *ret_older,

@@ -372,7 +372,7 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
 
     memcpy(ours.vdi, row->id, sizeof ours.vdi);
     plx_attach_lock(a);
-    error = plx_door_read(a->store, row, &info, fault);
+    error = plx_door_read_taken(a->store, row, &info, fault);
     plx_attach_unlock(a);
     if (error == PLX_ERR_NOT_FOUND) /* ATTACH-3: its record was never written */
         return plx_attach_finish_creation(a, &ours, fault);
