@@ -1,7 +1,8 @@
 /* tenancy.c - see tenancy.h.
  *
  * TENANCY-1  A page is written with the next generation, and only while its writer holds the lock
- *     on PLX_BYTE_HOME. So one process of a machine writes at a time.
+ *     on PLX_BYTE_HOME. So one process of a machine writes at a time. (The first page of a new
+ *     store needs no lock: formatting has the volume for itself.)
  * TENANCY-2  At every instant one slot is whole and durable, and says who has the store and that it
  *     may be open. What is written where:
  *
