@@ -34,6 +34,9 @@ int plx_cmd_store_set(struct plx_cli *cli);
 
 extern const char *const plx_sector_sizes[]; /* "512", "4096" */
 int plx_cmd_check_size(struct plx_cli *cli, uint64_t bytes, uint32_t sector_size);
+/* Whether each volume is there and a volume of that store, as every use of it would ask: for who
+ * lists what the registry knows, which lies on volume 0 alone. */
+int plx_cmd_look_at_volumes(struct plx_cli *cli, const struct plx_known *known);
 /* Prints one virtual disk's properties. */
 int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name);
 

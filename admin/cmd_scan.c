@@ -55,14 +55,9 @@ static const char *first_volume(const struct scan *scan, const json_t *row,
 
 static bool lies_there(const struct plx_known *known, const char *path)
 {
-    const struct plx_known *found = NULL;
-    struct plx_bytelock *volume;
+    struct plx_known_place place;
 
-    if (plx_bytelock_open(path, &volume, NULL))
-        return false;
-    plx_known_at(known, 1, NULL, volume, &found, NULL);
-    plx_bytelock_close(volume);
-    return found;
+    return plx_known_at(known, 1, NULL, path, &place, NULL) == 0 && place.overlap == PLX_SAME;
 }
 
 /* Whose it is, once all volumes were seen: only volume 0 says so. */

@@ -136,7 +136,6 @@ static void add_volumes(json_t *row, const struct plx_known *known)
     json_object_set_new(row, "volumes", paths);
 }
 
-/* What every use of the store would meet. */
 static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, unsigned v)
 {
     struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
@@ -166,6 +165,15 @@ static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, un
     return rc;
 }
 
+int plx_cmd_look_at_volumes(struct plx_cli *cli, const struct plx_known *known)
+{
+    int rc = 0;
+
+    for (unsigned v = 0; v < known->volumes && !rc; v++)
+        rc = look_at_volume(cli, known, v);
+    return rc;
+}
+
 struct listing {
     struct plx_table table;
     json_t *notes; /* of stores that can only be read here: behind the table */
@@ -185,6 +193,17 @@ static void set_not_ours(struct plx_cli *cli, const struct plx_known *known,
     json_array_append(listing->notes, json_object_get(row, "problem"));
 }
 
+/* What its registry says, which lies on volume 0. */
+static void describe_store(json_t *row, const struct plx_registry_store *store,
+                           const struct plx_registry_extent_counts *extents, size_t vdis)
+{
+    uint64_t bytes = extents->total * store->extent_blocks * PLX_BLOCK_SIZE;
+
+    json_object_set_new(row, "size_bytes", json_integer((json_int_t)bytes));
+    json_object_set_new(row, "vdis", json_integer((json_int_t)vdis));
+    plx_out_set_time(row, "created", store->created_ns);
+}
+
 /* A store whose entry or volume is missing or damaged is listed all the same. */
 static int list_store(struct plx_cli *cli, const struct plx_known *known, void *context)
 {
@@ -196,8 +215,6 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
     size_t count = 0;
     int rc = plx_session_registry(cli, known->name, &store);
 
-    for (unsigned v = 0; v < known->volumes && !rc; v++)
-        rc = look_at_volume(cli, known, v);
     if (known->volumes) { /* its entry could be read */
         json_object_set_new(row, "uuid", json_string(known->identity));
         add_volumes(row, known);
@@ -206,21 +223,18 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
                 (rc = plx_registry_vdi_list(cli->session.registry, store.id, false, NULL, 0, &vdis,
                                             &count))))
         plx_session_registry_fault(cli, rc);
+    if (!rc) {
+        describe_store(row, &store, &extents, count);
+        set_not_ours(cli, known, listing, row);
+        rc = plx_cmd_look_at_volumes(cli, known);
+    }
     if (rc) {
         json_object_set_new(row, "problem", plx_out_string(cli->fault.text));
         json_object_set_new(row, "problem_code", json_string(plx_error_name(rc)));
-        plx_table_row(&listing->table, row);
-        return rc;
     }
-    json_object_set_new(
-        row, "size_bytes",
-        json_integer((json_int_t)(extents.total * store.extent_blocks * PLX_BLOCK_SIZE)));
-    json_object_set_new(row, "vdis", json_integer((json_int_t)count));
-    plx_out_set_time(row, "created", store.created_ns);
     free(vdis);
-    set_not_ours(cli, known, listing, row);
     plx_table_row(&listing->table, row);
-    return 0;
+    return rc;
 }
 
 int plx_cmd_store_list(struct plx_cli *cli)

@@ -280,7 +280,9 @@ static int visit_store(struct plx_cli *cli, const struct plx_known *known, void 
     struct plx_registry_store store;
     int rc = plx_session_registry(cli, known->name, &store);
 
-    return rc ? rc : build_store(cli, cli->session.registry, &store, known->name, tree);
+    if (!rc)
+        rc = build_store(cli, cli->session.registry, &store, known->name, tree);
+    return rc ? rc : plx_cmd_look_at_volumes(cli, known);
 }
 
 int plx_cmd_tree(struct plx_cli *cli)

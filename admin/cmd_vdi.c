@@ -225,7 +225,7 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
     for (size_t v = 0; v < count; v++)
         plx_table_row(table, describe(cli, known->name, &vdis[v]));
     free(vdis);
-    return rc;
+    return rc ? rc : plx_cmd_look_at_volumes(cli, known);
 }
 
 int plx_cmd_vdi_list(struct plx_cli *cli)

@@ -42,6 +42,7 @@ static void set_signals(void)
     /* No SA_RESTART: a read from a terminal or pipe ends, too. A second signal kills. */
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL); /* a write beyond a limit fails, as one without room does */
     sigaction(SIGPIPE, &ignore, &pipe);
     plx_pipe_ends = pipe.sa_handler != SIG_IGN;
 }

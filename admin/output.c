@@ -518,11 +518,31 @@ int plx_out_fill_descriptors(void)
     return 0;
 }
 
+int plx_out_not_closed(struct plx_cli *cli, int rc)
+{
+    const char *text = plx_error_text(rc);
+    bool full = plx_error_class(rc) == PLX_CLASS_NOSPACE;
+
+    if (!full)
+        return plx_cli_fail(cli, rc,
+                            "closing the store: %s; what was done is done, and the next command "
+                            "that changes the store puts the rest in order",
+                            text);
+    plx_out_note(cli,
+                 "what this command had reserved of the store could not be given back (%s): the "
+                 "next command that finds room does so",
+                 text);
+    return 0;
+}
+
 int plx_out_error(const struct plx_cli *cli, int code)
 {
     const char *text = *cli->fault.text ? cli->fault.text : plx_error_text(code);
-    const char *todo = strchr(text, ';') ? NULL : advice(code);
+    const char *todo;
 
+    if (code == PLX_ERR_STICKY && plx_error_class(cli->fault.code) == PLX_CLASS_NOSPACE)
+        code = cli->fault.code; /* why it stopped */
+    todo = strchr(text, ';') ? NULL : advice(code);
     if (cli->json) {
         json_t *error = json_pack("{s:{s:s,s:i,s:o,s:s*}}", "error", "code", error_name(code),
                                   "number", -code, "message", plx_out_string(text), "advice", todo);

@@ -74,6 +74,9 @@ void plx_out_counters(const struct plx_cli *cli, json_t *counters);
 /* One line on stderr, unless -q or --json. */
 void plx_out_note(const struct plx_cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* The command did what it should, and closing the store failed with rc. Fills the fault; 0: a full
+ * file system below is the reason, which costs nothing, and is only noted. */
+int plx_out_not_closed(struct plx_cli *cli, int rc);
 /* First of all. Where standard input, output or errors are closed a volume would get their number,
  * and the output. What stands in their place cannot be used in that direction, so that nothing is
  * lost without a word. */

@@ -304,7 +304,7 @@ int plx_session_close(struct plx_cli *cli)
             rc = plx_cli_fail(cli, lost, "%s; what this command had not done by then was not done",
                               fenced.text);
         else if (!rc && closed)
-            rc = plx_cli_fail(cli, closed, "closing the store: %s", plx_error_text(closed));
+            rc = plx_out_not_closed(cli, closed);
     }
     free(s->paths);
     *s = (struct plx_session){0};

@@ -401,12 +401,15 @@ int plx_file_error(struct plx_cli *cli, const char *path, const char *what)
 {
     int code = errno == ENOENT                      ? PLX_ERR_NOT_FOUND
                : errno == ENOSPC || errno == EDQUOT ? PLX_ERR_NOSPACE
+               : errno == EFBIG                     ? PLX_ERR_NOSPACE
                : errno == EACCES || errno == EPERM  ? PLX_ERR_PERMISSION
                : errno == EEXIST                    ? PLX_ERR_EXISTS
                                                     : PLX_ERR_SYSTEM;
 
     return plx_cli_fail(cli, code, "%.120s: cannot %s: %s%s", path, what, strerror(errno),
-                        code == PLX_ERR_NOSPACE      ? "; free some there or choose another place"
+                        errno == EFBIG               ? "; a limit (ulimit -f) or the file system "
+                                                       "allows no more"
+                        : code == PLX_ERR_NOSPACE    ? "; free some there or choose another place"
                         : code == PLX_ERR_EXISTS     ? "; give --force to overwrite it"
                         : code == PLX_ERR_PERMISSION ? "; check its permissions"
                                                      : "");
@@ -448,10 +451,10 @@ int plx_file_read(struct plx_cli *cli, const char *path, int fd, uint8_t *bytes,
 
 /* TRANSFER-3. Where the store is known its place tells (occupied.h), whatever is left there. A list
  * that cannot be read does not keep anybody from exporting what can. */
-static bool is_known_volume(struct plx_cli *cli, const char *path)
+static bool is_known_volume(struct plx_cli *cli, const char *path,
+                            char ret_text[PLX_KNOWN_PLACE_TEXT])
 {
-    const struct plx_known *known = NULL;
-    struct plx_bytelock *lock;
+    struct plx_known_place place;
     struct plx_known *list;
     struct plx_paths *paths;
     struct plx_fault why;
@@ -459,12 +462,11 @@ static bool is_known_volume(struct plx_cli *cli, const char *path)
 
     if (plx_session_paths(cli, &paths) || plx_known_list(paths, &list, &count, &why))
         return false;
-    if (!plx_bytelock_open(path, &lock, NULL)) {
-        plx_known_at(list, count, NULL, lock, &known, &why);
-        plx_bytelock_close(lock);
-    }
+    plx_known_at(list, count, NULL, path, &place, &why);
+    if (place.known)
+        plx_known_name_place(&place, path, ret_text);
     plx_known_list_free(list, count);
-    return known;
+    return place.known;
 }
 
 /* TRANSFER-3. Also one whose superblock is damaged. */
@@ -484,18 +486,22 @@ static bool is_volume(int fd)
 /* must_open: what cannot be read is refused, too. */
 static int refuse_volume(struct plx_cli *cli, const char *path, bool must_open)
 {
-    bool refused = is_known_volume(cli, path);
+    char text[PLX_KNOWN_PLACE_TEXT];
+    bool refused = is_known_volume(cli, path, text);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
 
     if (fd < 0 && must_open)
         return plx_file_error(cli, path, "open");
-    refused = refused || (fd >= 0 && is_volume(fd));
+    if (!refused && fd >= 0 && is_volume(fd)) {
+        snprintf(text, sizeof text, "%.120s is a volume of a store, or a copy of one", path);
+        refused = true;
+    }
     if (fd >= 0)
         close(fd);
     return refused ? plx_cli_fail(cli, PLX_ERR_EXISTS,
-                                  "%.120s is a volume of a store, or a copy of one; it is not "
-                                  "overwritten, with --force neither: choose another name",
-                                  path)
+                                  "%s; it is not overwritten, with --force neither: choose another "
+                                  "name",
+                                  text)
                    : 0;
 }
 
@@ -583,6 +589,10 @@ int plx_output_open(struct plx_output *output, struct plx_cli *cli, const char *
         return begin_partial(output, &st);
     /* Of a block device that is in use, mounted for one, the kernel refuses it. */
     output->fd = open(path, O_WRONLY | O_CLOEXEC | (S_ISBLK(st.st_mode) ? O_EXCL : 0));
+    if (output->fd < 0 && errno == EBUSY)
+        return plx_cli_fail(cli, PLX_ERR_BUSY,
+                            "%.120s is in use: mounted, or part of a RAID, LVM or multipath device",
+                            path);
     if (output->fd < 0)
         return plx_file_error(cli, path, "open");
     if (S_ISBLK(st.st_mode))

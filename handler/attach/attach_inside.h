@@ -32,6 +32,9 @@ int plx_attach_recover(struct plx_attach *attach, struct plx_fault *fault);
 /* One process of a machine at a time recovers, or gives up what is lost: until the second call. */
 int plx_attach_lock_recovery(struct plx_attach *attach, struct plx_fault *fault);
 void plx_attach_unlock_recovery(struct plx_attach *attach);
+/* Why a disk of a dead instance, ours since, could not be recovered: a volume is full below, which
+ * no waiting mends. 0: there is none, or it was opened or deleted meanwhile. */
+int plx_attach_unrecovered(struct plx_attach *attach, struct plx_fault *fault);
 /* Whether to ask again for what somebody has (struct plx_attach_options, patience). since_ns: when
  * it was asked for first, by the monotonic clock. */
 bool plx_attach_waits(struct plx_attach *attach, uint64_t since_ns, const struct plx_fault *why);
@@ -102,6 +105,8 @@ struct plx_attach {
     struct plx_held_vdi *unasked; /* ATTACH-14 */
     uint64_t unasked_changes;     /* of that list */
     bool together;                /* ATTACH-13: disks are being closed */
+    struct plx_fault unrecovered; /* of this disk; code 0: of none */
+    char unrecovered_vdi[PLX_UUID_TEXT];
 };
 
 /* attach.c */

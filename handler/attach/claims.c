@@ -151,6 +151,15 @@ static int ask_registry(struct plx_attach *a, struct plx_claim *claim)
                                      keep, &claim->row, &claim->fresh);
 }
 
+/* What the registry says of itself is no want of room, nor an error of the extent. */
+static int claim_error(const struct plx_claim *claim, int error)
+{
+    enum plx_error_class class = plx_error_class(error);
+    bool damaged = class == PLX_CLASS_CORRUPT || class == PLX_CLASS_INVALID;
+
+    return damaged && claim->type != PLX_EXTENT_UNUSED ? PLX_ERR_REGISTRY : error;
+}
+
 static void strand(struct plx_attach *a, struct plx_claim *claim, int error, const char *text)
 {
     claim->error = error;
@@ -169,7 +178,7 @@ static void claim_extent(void *argument)
     pthread_mutex_lock(&a->claims_lock);
     answer = *claim;
     pthread_mutex_unlock(&a->claims_lock);
-    answer.error = ask_registry(a, &answer);
+    answer.error = claim_error(&answer, ask_registry(a, &answer));
     answer.device_count = 0;
     if (!answer.error && answer.row.no >= plx_attach_extents_known(a)) { /* ATTACH-7 */
         error = plx_attach_open_volumes(a, a->claims_registry, answer.devices, &answer.device_count,

@@ -109,8 +109,10 @@ static bool has_grown(const struct collect *c)
  * died during it. 0: another one. */
 static int begin_again(struct collect *c, unsigned round, uint64_t since_ns)
 {
-    int error;
+    int error = plx_attach_unrecovered(c->attach, c->fault);
 
+    if (error)
+        return error; /* nobody else has to end first */
     if (plx_collecting_on_interrupted(c) || has_grown(c) ||
         (round + 1 >= ROUNDS_MAX && !plx_attach_waits(c->attach, since_ns, c->fault)))
         return PLX_ERR_BUSY;

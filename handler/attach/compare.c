@@ -16,6 +16,9 @@
  *     told when that one closes the disk, or by its recovery (LABELS-1).
  * COMPARE-7  The registry is checked in itself first. One that is damaged is a finding, and
  *     compared as far as it can be read.
+ * COMPARE-8  What the store says belongs to an instance that the registry does not know can never
+ *     be recovered, unless another one has taken it over: that one, or who recovers it, writes its
+ *     own name there. It may have ended before it could, for there was no room below the volume.
  */
 #include "attach/compare.h"
 
@@ -144,17 +147,18 @@ static int compare_volumes(struct compare *c)
     return compare_ranges(c);
 }
 
-/* An instance that the store names and the registry does not know can never be recovered from. */
-static int check_instance(struct compare *c, uint64_t id, const char *vdi, const char *what)
+/* COMPARE-8. named: by the store. holder: by the registry's row, 0: nobody. */
+static int check_instance(struct compare *c, uint64_t named, uint64_t holder, const char *vdi,
+                          const char *what)
 {
     struct plx_registry_instance instance;
+    uint64_t id = named && holder ? holder : named;
     int error = id ? plx_registry_instance_get(c->registry, id, &instance) : 0;
 
     if (error == PLX_ERR_NOT_FOUND)
-        differs(
-            c, PLX_FINDING_ERROR, vdi,
-            "%s belongs to instance %llu on the store, which the registry does not know" REBUILD,
-            what, (unsigned long long)id);
+        differs(c, PLX_FINDING_ERROR, vdi,
+                "%s belongs to instance %llu, which the registry does not know" REBUILD, what,
+                (unsigned long long)id);
     else if (error)
         return plx_registry_fault(c->registry, error, c->fault);
     return 0;
@@ -184,7 +188,7 @@ static int compare_extent(struct compare *c, const struct plx_registry_extent *r
         return 0;
     snprintf(what, sizeof what, "extent %llu", no);
     empty = extent.type == PLX_EXTENT_UNUSED || extent.used_blocks <= extent.header_blocks;
-    error = check_instance(c, extent.owner, "", what);
+    error = check_instance(c, extent.owner, row->owner, "", what);
     if (error)
         return error;
     if (row->type == PLX_EXTENT_UNUSED && !empty)
@@ -444,7 +448,7 @@ static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *r
     }
     compare_live(c, &row, ret_vdi);
     snprintf(what, sizeof what, "virtual disk %s", ret_vdi->name);
-    error = check_instance(c, ret_vdi->owner, ret_vdi->name, what);
+    error = check_instance(c, ret_vdi->owner, row.owner, ret_vdi->name, what);
     if (!error)
         error = compare_labels(c, ret_vdi, id, row.owner != 0);
     return error ? error : compare_protection(c, ret_vdi, id);

@@ -50,24 +50,22 @@ int plx_founding_enter(const struct plx_paths *paths, const struct plx_known *kn
 
 /* ---- Formatting ---- */
 
-/* FOUNDING-1: one file or device under two names; one that does not exist yet has no other name. */
+/* FOUNDING-1: one file or device under two names, or one within the other; one that does not exist
+ * yet has no other name. */
 static int check_distinct(const char *const *paths, unsigned count, struct plx_fault *fault)
 {
-    struct plx_bytelock *locks[PLX_VOLUMES_MAX] = {0};
-    int error = 0;
-
-    for (unsigned i = 0; i < count && !error; i++) {
-        error = plx_bytelock_open(paths[i], &locks[i], fault);
-        if (error == PLX_ERR_NOT_FOUND)
-            error = 0;
-        for (unsigned j = 0; j < i && !error; j++)
-            if (plx_bytelock_same_storage(locks[i], locks[j]))
-                error = plx_fault_set(fault, PLX_ERR_INVALID, "%s and %s are the same volume",
-                                      paths[j], paths[i]);
-    }
     for (unsigned i = 0; i < count; i++)
-        plx_bytelock_close(locks[i]);
-    return error;
+        for (unsigned j = 0; j < i; j++) {
+            enum plx_overlap overlap = plx_storage_compare(paths[i], paths[j]);
+
+            if (overlap != PLX_APART)
+                return plx_fault_set(fault, PLX_ERR_INVALID,
+                                     overlap == PLX_SAME
+                                         ? "%s and %s are the same volume"
+                                         : "%s and %s overlap: one is a part of the other",
+                                     paths[j], paths[i]);
+        }
+    return 0;
 }
 
 /* The volumes of a format, for itself. */

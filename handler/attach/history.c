@@ -323,6 +323,19 @@ int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_
     return error;
 }
 
+/* So much, or all that can be claimed, if that is less. As many extents as would do if they were
+ * empty are mostly enough; where they are nearly full, all are counted. */
+static int claimable_room(struct plx_attach *a, uint64_t enough, const struct plx_store_info *info,
+                          uint64_t *ret_blocks)
+{
+    uint64_t keep = plx_attach_keep_unused(a), few = plx_div_up(enough, info->extent_blocks);
+    int error = plx_registry_extent_room(a->registry, a->row.id, keep, few, ret_blocks);
+
+    if (!error && *ret_blocks < enough && few < info->extents)
+        error = plx_registry_extent_room(a->registry, a->row.id, keep, info->extents, ret_blocks);
+    return error;
+}
+
 int plx_attach_data_room(struct plx_attach *a, uint64_t enough, uint64_t *ret_blocks,
                          struct plx_fault *fault)
 {
@@ -336,8 +349,7 @@ int plx_attach_data_room(struct plx_attach *a, uint64_t enough, uint64_t *ret_bl
     plx_store_get_info(a->store, &info);
     plx_attach_unlock(a);
     if (counters.data_free_blocks < enough)
-        error = plx_registry_extent_room(a->registry, a->row.id, plx_attach_keep_unused(a),
-                                         plx_div_up(enough, info.extent_blocks), &claimable);
+        error = claimable_room(a, enough - counters.data_free_blocks, &info, &claimable);
     if (error)
         return plx_registry_fault(a->registry, error, fault);
     *ret_blocks = plx_min_u64(counters.data_free_blocks + claimable, enough);

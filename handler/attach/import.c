@@ -98,17 +98,6 @@ static int identify_all(const char *const *paths, unsigned count, bool mixed,
     return error;
 }
 
-static bool is_same_volume(const char *a, const char *b)
-{
-    struct plx_bytelock *here = NULL, *there = NULL;
-    bool same = !plx_bytelock_open(a, &here, NULL) && !plx_bytelock_open(b, &there, NULL) &&
-                plx_bytelock_same(here, there);
-
-    plx_bytelock_close(here);
-    plx_bytelock_close(there);
-    return same;
-}
-
 /* Whether that volume of `other`, if the store still has it there, is another one than that of
  * `known`. */
 static bool lies_elsewhere(const struct plx_known *known, const struct plx_known *other,
@@ -127,7 +116,7 @@ static bool lies_elsewhere(const struct plx_known *known, const struct plx_known
         }
         plx_device_close(device);
     }
-    return there && !is_same_volume(known->volume[index], other->volume[index]);
+    return there && plx_storage_compare(known->volume[index], other->volume[index]) != PLX_SAME;
 }
 
 /* The first such volume; known->volumes: there is none. */
@@ -183,26 +172,23 @@ static int refuse_volumes_of_others(const struct plx_paths *paths, const struct 
                                     bool copy, struct plx_fault *fault)
 {
     const char *own = copy ? NULL : known->identity;
-    const struct plx_known *other = NULL;
+    char text[PLX_KNOWN_PLACE_TEXT];
+    struct plx_known_place place;
     struct plx_known *list;
     size_t count;
     int error = plx_known_list(paths, &list, &count, fault);
 
     if (error)
         return error;
-    for (unsigned i = 0; i < known->volumes && !error && !other; i++) {
-        struct plx_bytelock *volume;
-
-        if (plx_bytelock_open(known->volume[i], &volume, NULL))
+    for (unsigned i = 0; i < known->volumes && !error; i++) {
+        error = plx_known_at(list, count, own, known->volume[i], &place, fault);
+        if (error || !place.known)
             continue;
-        error = plx_known_at(list, count, own, volume, &other, fault);
-        plx_bytelock_close(volume);
-        if (!error && other)
-            error = plx_fault_set(fault, PLX_ERR_EXISTS,
-                                  "%s is a volume of store %s, which is known here, and of no "
-                                  "other; 'parallax store forget %s' first, if it is another one's "
-                                  "now",
-                                  known->volume[i], other->name, other->name);
+        plx_known_name_place(&place, known->volume[i], text);
+        error = plx_fault_set(fault, PLX_ERR_EXISTS,
+                              "%s, which is known here, and of no other; 'parallax store forget "
+                              "%s' first, if it is another one's now",
+                              text, place.known->name);
     }
     plx_known_list_free(list, count);
     return error;

@@ -313,30 +313,35 @@ int plx_known_free_name(const struct plx_paths *paths, const char *name, struct 
         name, name);
 }
 
-static bool lies_at(const struct plx_bytelock *volume, const char *path)
+int plx_known_at(const struct plx_known *list, size_t count, const char *but, const char *volume,
+                 struct plx_known_place *ret_place, struct plx_fault *fault)
 {
-    struct plx_bytelock *there = NULL;
-    bool same = !plx_bytelock_open(path, &there, NULL) && plx_bytelock_same_storage(volume, there);
-
-    plx_bytelock_close(there);
-    return same;
-}
-
-int plx_known_at(const struct plx_known *list, size_t count, const char *but,
-                 const struct plx_bytelock *volume, const struct plx_known **ret_known,
-                 struct plx_fault *fault)
-{
-    *ret_known = NULL;
-    for (size_t i = 0; i < count && !*ret_known; i++) {
+    *ret_place = (struct plx_known_place){.overlap = PLX_APART};
+    for (size_t i = 0; i < count && ret_place->overlap != PLX_SAME; i++) {
         if (list[i].problem.code)
             return plx_fault_set(fault, list[i].problem.code, "%s", list[i].problem.text);
         if (but && strcmp(list[i].identity, but) == 0)
             continue;
-        for (unsigned v = 0; v < list[i].volumes && !*ret_known; v++)
-            if (lies_at(volume, list[i].volume[v]))
-                *ret_known = &list[i];
+        for (unsigned v = 0; v < list[i].volumes && ret_place->overlap != PLX_SAME; v++) {
+            enum plx_overlap overlap = plx_storage_compare(volume, list[i].volume[v]);
+
+            if (overlap > ret_place->overlap)
+                *ret_place = (struct plx_known_place){&list[i], list[i].volume[v], overlap};
+        }
     }
     return 0;
+}
+
+void plx_known_name_place(const struct plx_known_place *place, const char *volume,
+                          char ret_text[PLX_KNOWN_PLACE_TEXT])
+{
+    if (place->overlap == PLX_SAME)
+        snprintf(ret_text, PLX_KNOWN_PLACE_TEXT, "%.200s is a volume of store %s", volume,
+                 place->known->name);
+    else
+        snprintf(ret_text, PLX_KNOWN_PLACE_TEXT,
+                 "%.100s overlaps %.100s, which is a volume of store %s", volume, place->path,
+                 place->known->name);
 }
 
 void plx_known_name_volumes(const struct plx_known *known, char ret_text[PLX_KNOWN_VOLUMES_TEXT])

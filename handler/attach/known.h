@@ -10,8 +10,8 @@
 #ifndef PLX_KNOWN_H
 #define PLX_KNOWN_H
 
-#include "device/bytelock.h"
 #include "device/patience.h"
+#include "device/storage.h"
 #include "registry/paths.h"
 
 struct plx_known {
@@ -37,12 +37,22 @@ int plx_known_free_name(const struct plx_paths *paths, const char *name, struct 
  * there is room for them (plx_volumes_check_count()). */
 int plx_known_add_volumes(struct plx_known *known, const char *const *paths, unsigned count,
                           struct plx_fault *fault);
-/* Which store of a list has a volume at that place, whatever its names; NULL: none has. `but`: an
- * identity whose stores do not count, or NULL. An entry that cannot be read is an error, since
- * nobody knows where its volumes are. */
-int plx_known_at(const struct plx_known *list, size_t count, const char *but,
-                 const struct plx_bytelock *volume, const struct plx_known **ret_known,
-                 struct plx_fault *fault);
+/* A volume of a known store, and what another one has to do with it (storage.h). */
+struct plx_known_place {
+    const struct plx_known *known; /* NULL: nothing, with any of a list */
+    const char *path;              /* as the store has it */
+    enum plx_overlap overlap;
+};
+/* Which volume of a list's stores is there, or overlaps with it, whatever their names; the same one
+ * rather than one that only overlaps. `but`: an identity whose stores do not count, or NULL. An
+ * entry that cannot be read is an error, since nobody knows where its volumes are. */
+int plx_known_at(const struct plx_known *list, size_t count, const char *but, const char *volume,
+                 struct plx_known_place *ret_place, struct plx_fault *fault);
+/* How to say what `volume` is, which is there: "PATH is a volume of store NAME", or overlaps one.
+ */
+#define PLX_KNOWN_PLACE_TEXT 320
+void plx_known_name_place(const struct plx_known_place *place, const char *volume,
+                          char ret_text[PLX_KNOWN_PLACE_TEXT]);
 /* Whether an entry could be entered, of this name and with these volumes; nothing is. For who is
  * about to change what lies on them. */
 int plx_known_try(const struct plx_paths *paths, const struct plx_known *known,

@@ -1,8 +1,7 @@
 /* occupied.c - see occupied.h.
  *
- * OCCUPIED-1  A known store's volume is told by where it lies (plx_bytelock_same_storage()) first,
- *     then by what its superblock says: a lost superblock is the beginning of a repair, not an
- *     empty disk.
+ * OCCUPIED-1  A known store's volume is told by where it lies (storage.h) first, then by what its
+ *     superblock says: a lost superblock is the beginning of a repair, not an empty disk.
  * OCCUPIED-2  Whose a volume is its store's volume 0 says. Where that is not at hand, or cannot be
  *     read, the operator's word is asked for that no host uses the store: --force is none.
  * OCCUPIED-3  The home page is there before the store's row (FOUNDING-2). So a store that has its
@@ -139,17 +138,16 @@ static int refuse_tenant(const struct plx_paths *paths, const struct plx_device 
     return error == PLX_ERR_BUSY ? plx_fault_set(fault, error, "%s", why.text) : 0;
 }
 
-static int refuse_known(const struct plx_known *known, const struct plx_device *device,
+static int refuse_known(const struct plx_known_place *place, const struct plx_device *device,
                         struct plx_fault *fault)
 {
-    char disks[160];
+    char disks[160], text[PLX_KNOWN_PLACE_TEXT];
 
-    name_disks(known, disks, sizeof disks);
-    return plx_fault_set(
-        fault, PLX_ERR_EXISTS,
-        "%s is a volume of store %s (%s); 'parallax store forget %s' first, if it is to be "
-        "overwritten",
-        device->name, known->name, disks, known->name);
+    name_disks(place->known, disks, sizeof disks);
+    plx_known_name_place(place, device->name, text);
+    return plx_fault_set(fault, PLX_ERR_EXISTS,
+                         "%s (%s); 'parallax store forget %s' first, if it is to be overwritten",
+                         text, disks, place->known->name);
 }
 
 /* Volume 0 of the store, which says who has it. */
@@ -185,7 +183,8 @@ static int refuse_superblock(const struct plx_paths *paths, struct plx_device *c
     plx_uuid_text(&info.identity, identity);
     error = plx_known_get(paths, identity, &known, fault);
     if (!error) {
-        error = refuse_known(&known, device, fault);
+        error =
+            refuse_known(&(struct plx_known_place){&known, device->name, PLX_SAME}, device, fault);
         plx_known_done(&known);
         return error;
     }
@@ -205,7 +204,7 @@ static int refuse_superblock(const struct plx_paths *paths, struct plx_device *c
 static int refuse_places(const struct plx_paths *paths, struct plx_device *const *devices,
                          unsigned count, const char *but, struct plx_fault *fault)
 {
-    const struct plx_known *known = NULL;
+    struct plx_known_place place;
     struct plx_known *list;
     size_t stores;
     int error = plx_known_list(paths, &list, &stores, fault);
@@ -213,9 +212,9 @@ static int refuse_places(const struct plx_paths *paths, struct plx_device *const
     if (error)
         return error;
     for (unsigned i = 0; i < count && !error; i++) {
-        error = plx_known_at(list, stores, but, devices[i]->used, &known, fault);
-        if (!error && known)
-            error = refuse_known(known, devices[i], fault);
+        error = plx_known_at(list, stores, but, devices[i]->name, &place, fault);
+        if (!error && place.known)
+            error = refuse_known(&place, devices[i], fault);
     }
     plx_known_list_free(list, stores);
     return error;

@@ -452,6 +452,24 @@ bool plx_attach_is_held(const struct plx_attach *a, const char *id)
     return is_in(a->vdis, id) || is_in(a->unasked, id);
 }
 
+static void note_unrecovered(struct plx_attach *a, const struct plx_registry_vdi *row,
+                             const struct plx_fault *why)
+{
+    a->unrecovered = *why;
+    memcpy(a->unrecovered_vdi, row->id, sizeof a->unrecovered_vdi);
+}
+
+int plx_attach_unrecovered(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_registry_vdi row;
+
+    if (!a->unrecovered.code || plx_attach_is_held(a, a->unrecovered_vdi) ||
+        plx_registry_vdi_get_by_id(a->registry, a->unrecovered_vdi, &row) || row.deleted ||
+        row.owner != a->instance.row.id)
+        return 0;
+    return plx_fault_set(fault, a->unrecovered.code, "%s", a->unrecovered.text);
+}
+
 /* One after the other; comes back with how many failed. What recovering some gave back others may
  * need: those for which there was no room come again, as long as that helps. One that is kept open
  * is recovered: what its registry rows lack is made good when it is closed. */
@@ -469,6 +487,8 @@ static size_t recover_vdis(struct plx_attach *a, struct plx_registry_vdi *list, 
 
             if (error) /* its neighbours are not to suffer from it */
                 plx_attach_env_event(&a->env, error, why.text);
+            if (error == PLX_ERR_VOLUME_FULL)
+                note_unrecovered(a, &list[i], &why);
             if (error == PLX_ERR_NOSPACE && !plx_attach_is_held(a, list[i].id) &&
                 plx_registry_vdi_get_by_id(a->registry, list[i].id, &list[left]) == 0)
                 left++;

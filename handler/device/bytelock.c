@@ -19,11 +19,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/loop.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -76,8 +74,13 @@ static const struct plx_bytelock_ops file_ops = {file_set, file_probe, file_clos
 
 /* ---- The lock file of a LUN -------------------------------------------------------------- */
 
+bool plx_bytelock_is_lun(const char *name)
+{
+    return strncmp(name, ISCSI, strlen(ISCSI)) == 0;
+}
+
 /* BYTELOCK-3: the lock file's name for iscsi://[user[%password]@]portal/target/lun. */
-static int lun_name(const char *url, char ret_name[NAME_MAX + 1], struct plx_fault *fault)
+int plx_bytelock_lun_name(const char *url, char ret_name[NAME_MAX + 1], struct plx_fault *fault)
 {
     const char *rest = url + strlen(ISCSI), *end = rest + strcspn(rest, "?"), *slash;
     const char *at = memchr(rest, '@', (size_t)(end - rest));
@@ -151,7 +154,7 @@ static int open_stand_in(const char *url, struct plx_fault *fault, int *ret_fd)
 {
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     char name[NAME_MAX + 1], base[PATH_MAX];
-    int code = lun_name(url, name, fault), folder, fd;
+    int code = plx_bytelock_lun_name(url, name, fault), folder, fd;
 
     if (code)
         return code;
@@ -195,18 +198,9 @@ static int open_itself(const char *name, struct plx_fault *fault, int *ret_fd)
     return 0;
 }
 
-static void find_storage(int fd, const struct stat *st, struct plx_bytelock *lock)
-{
-    struct loop_info64 loop;
-    bool block = S_ISBLK(st->st_mode), is_loop = block && !ioctl(fd, LOOP_GET_STATUS64, &loop);
-
-    lock->storage_device = is_loop ? loop.lo_device : block ? UINT64_MAX : st->st_dev;
-    lock->storage_inode = is_loop ? loop.lo_inode : block ? st->st_rdev : st->st_ino;
-}
-
 int plx_bytelock_open(const char *name, struct plx_bytelock **ret_lock, struct plx_fault *fault)
 {
-    bool lun = !strncmp(name, ISCSI, strlen(ISCSI));
+    bool lun = plx_bytelock_is_lun(name);
     struct file_lock *lock = malloc(sizeof *lock);
     struct stat st;
     int code;
@@ -224,7 +218,6 @@ int plx_bytelock_open(const char *name, struct plx_bytelock **ret_lock, struct p
         return code;
     }
     lock->base = (struct plx_bytelock){.ops = &file_ops, .device = st.st_dev, .inode = st.st_ino};
-    find_storage(lock->fd, &st, &lock->base);
     *ret_lock = &lock->base;
     return 0;
 }
@@ -238,11 +231,4 @@ void plx_bytelock_close(struct plx_bytelock *lock)
 bool plx_bytelock_same(const struct plx_bytelock *one, const struct plx_bytelock *other)
 {
     return one && other && one->device == other->device && one->inode == other->inode;
-}
-
-bool plx_bytelock_same_storage(const struct plx_bytelock *one, const struct plx_bytelock *other)
-{
-    return plx_bytelock_same(one, other) ||
-           (one && other && one->storage_device && one->storage_device == other->storage_device &&
-            one->storage_inode == other->storage_inode);
 }

@@ -14,6 +14,7 @@
 #ifndef PLX_BYTELOCK_H
 #define PLX_BYTELOCK_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -39,9 +40,6 @@ struct plx_bytelock_ops { /* tests bring their own */
 struct plx_bytelock {
     const struct plx_bytelock_ops *ops;
     uint64_t device, inode; /* of the file that is locked */
-    /* What keeps the volume's bytes: the file of a loop device, or the device's own number. Zero:
-     * not known. */
-    uint64_t storage_device, storage_inode;
 };
 
 /* name: as for plx_device_open(). A file or device is locked itself; one that this process can only
@@ -49,11 +47,13 @@ struct plx_bytelock {
  * file, named by portal, target and LUN, below /run/parallax or in a directory of this user. */
 int plx_bytelock_open(const char *name, struct plx_bytelock **ret_lock, struct plx_fault *fault);
 void plx_bytelock_close(struct plx_bytelock *lock); /* NULL is fine */
-/* Whether both lock the same volume, whatever names it was opened by. NULL: no. */
+/* Whether locks taken through one are seen through the other, whatever names they were opened by.
+ * NULL: no. Whether both volumes keep the same bytes is another question (storage.h). */
 bool plx_bytelock_same(const struct plx_bytelock *one, const struct plx_bytelock *other);
-/* Whether the bytes of both lie in the same file or device, even if their locks do not see each
- * other: a loop device and its file, or two nodes of one device. To be asked before overwriting. */
-bool plx_bytelock_same_storage(const struct plx_bytelock *one, const struct plx_bytelock *other);
+
+bool plx_bytelock_is_lun(const char *name);
+/* The name of the lock file that represents the LUN of an iscsi:// URL. */
+int plx_bytelock_lun_name(const char *url, char ret_name[NAME_MAX + 1], struct plx_fault *fault);
 
 /* Which byte stands for what. */
 #define PLX_BYTE_SQLITE ((uint64_t)0)         /* SQLite's, with the next two bytes (region.c) */

@@ -9,30 +9,47 @@ head -c 16M /dev/urandom >image
 run 0 vdi import image demo/web
 run 0 snap create demo/web@one
 
-# killed WORDS...: the command is killed as soon as a file of it grows beyond 2 MiB (by SIGXFSZ).
+# killed AT WORDS...: the command is killed at that one of the calls by which it reads and writes; false: it has fewer.
 killed() {
-    (
-        ulimit -c 0 -f 2048
-        exec "$PARALLAX" "$@" >"$DIR/out" 2>"$DIR/err" </dev/null
-    ) 2>/dev/null
-    (($? > 128)) || die "parallax $* was not killed"
+    local at=$1 status
+    shift
+    status=$({
+        PLX_STAGE_SIGNAL=9 PLX_STAGE_AT=$at "$PARALLAX_STAGED" "$@" >"$DIR/out" 2>"$DIR/err" </dev/null
+        echo $?
+    } 2>/dev/null)
+    ((status == 0 || status == 137)) || die "parallax $*, to be killed at call $at: exit status $status"
+    ((status == 137))
 }
 
 step "a file gets its name when it is whole, and an old one is there until then"
 echo precious >old
 for verb in "vdi export demo/web@one" "vdi export-diff demo/web@one"; do
     # shellcheck disable=SC2086 # words
-    killed $verb raw
-    [[ ! -e raw ]] || die "a part of a file has the name of the whole"
+    run 0 $verb whole
+    partial=0
     # shellcheck disable=SC2086
-    killed $verb old --force
-    [[ $(<old) == precious ]] || die "the old file is gone, and no new one there"
-    rm -f ./*.partial-*
+    for ((at = 1; at < 500; at += 13)); do
+        killed $at $verb raw || break
+        [[ ! -e raw ]] || cmp -s raw whole || die "a part of a file has the name of the whole"
+        killed $at $verb old --force
+        [[ $(head -c 8 old) == precious ]] || cmp -s old whole || die "the old file is gone, and no new one there"
+        [[ -z $(find . -name 'old.partial-*' -size +2M) ]] || ((partial++))
+        rm -f ./*.partial-* raw
+        echo precious >old
+    done
+    rm -f raw whole
+    ((at < 500 && partial)) || die "$verb was never killed in the middle of its file"
 done
 # No room: nothing is left, the old one stays.
-limited() { bash -c 'trap "" XFSZ; ulimit -f 2048; exec "$@"' - "$PARALLAX" "$@" >out 2>err </dev/null; }
-limited vdi export demo/web@one raw && die "there was no room"
-limited vdi export demo/web@one old --force && die "there was no room"
+limited() { bash -c 'ulimit -f 12288; exec "$@"' - "$PARALLAX" "$@" >out 2>err </dev/null; }
+for words in "raw" "old --force"; do
+    # shellcheck disable=SC2086 # words
+    limited vdi export demo/web@one $words
+    [[ $? == 6 ]] || die "there was no room"
+    says err "File too large; a limit (ulimit -f) or the file system allows no more"
+done
+limited vdi import image demo/web --force # its volume is larger than that already
+[[ $? == 6 ]] || die "a limit is no want of room"
 [[ $(<old) == precious && -z $(ls ./*.partial-* raw 2>/dev/null) ]] || die "something is left"
 run 0 vdi export demo/web@one raw
 same raw image
@@ -83,7 +100,7 @@ for verb in "vdi export demo/web@one" "vdi export-diff demo/web@one" "cdp timeli
         # shellcheck disable=SC2086
         run 1 $verb "$DIR/demo.plx" $force
     done
-    says err "is a volume of a store"
+    says err "is a volume of store demo"
 done
 run 0 store check demo --data
 dd if=/dev/zero of=damaged.plx bs=100 count=1 2>/dev/null
@@ -167,7 +184,7 @@ run 0 store export-registry reg registry.db
 run 1 store export-registry reg registry.db
 run 1 store export-registry reg "$DIR/reg.plx"
 run 1 store export-registry reg "$DIR/reg.plx" --force
-says err "a volume of a store"
+says err "is a volume of store reg"
 same reg.plx before.plx
 run 0 store export-registry reg registry.db --force
 run 1 store export-registry reg -

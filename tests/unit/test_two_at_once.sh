@@ -13,7 +13,7 @@ step "standard output that is closed, or a volume, is not written"
 cp --sparse=always d.plx before
 "$PARALLAX" vdi export d/x - >&- 2>err && die "it was written nowhere, and nobody was told"
 "$PARALLAX" vdi export d/x - 1<>d.plx 2>err && die "the volume was overwritten"
-says err "is a volume of a store"
+says err "is a volume of store"
 "$PARALLAX" vdi list d <&- >&- 2>&-
 same <(head -c 1M d.plx) <(head -c 1M before)
 run 0 vdi export d/x got
@@ -24,7 +24,7 @@ run 0 store format k --volume "$DIR/k.plx" --size 64M
 head -c 17408 /dev/urandom | dd of=k.plx conv=notrunc status=none
 cp --sparse=always k.plx before
 run 1 vdi export d/x "$DIR/k.plx" --force
-says err "is a volume of a store"
+says err "is a volume of store"
 same k.plx before
 
 step "an import that fails deletes what it made, and not what another one has made of it"

@@ -12,10 +12,10 @@
  * copies (overwrite=copy, or protection per batch or write), no mapping counts as writable.
  *
  * ISSUE-1  A block is overwritten in place under two conditions. First, it is writable for the
- *     generation (the time between two snapshots) that the write belongs to. That is checked in the
- *     same step that submits the write, so no snapshot comes in between. Second, a VOID record of
- *     its checksum is durable. Otherwise a crash could leave the new bytes beside a checksum of the
- *     old ones, and a later read would call the block corrupt.
+ *     generation (the time between two snapshots) that the write belongs to (INV-3). That is
+ *     checked in the same step that submits the write, so no snapshot comes in between. Second, a
+ *     VOID record of its checksum is durable. Otherwise a crash could leave the new bytes beside a
+ *     checksum of the old ones, and a later read would call the block corrupt.
  * Loop: the disk's; never blocks.
  * Crash story: log.c has it for new blocks. A write in place may be torn, but only if it was never
  *   acknowledged as durable.

@@ -178,15 +178,19 @@ void plx_op_finish(struct plx_op *op, int result)
     plx_op_complete(vdi, request, result); /* OP-1; its callback may submit a request at once */
 }
 
+/* Of one that stopped for want of room the fault has that as its code: there is something to be
+ * done about it. */
 int plx_vdi_fault(const struct plx_vdi *vdi, int error, struct plx_fault *fault)
 {
     const char *name = vdi->record.name, *cause = plx_error_text(vdi->log.cause);
+    bool full = plx_error_class(vdi->log.cause) == PLX_CLASS_NOSPACE;
 
     if (error != PLX_ERR_STICKY || !vdi->log.cause)
         return plx_fault_set(fault, error, "virtual disk %s: %s", name, plx_error_text(error));
-    return plx_fault_set(fault, error,
-                         "virtual disk %s: stopped after its log could not be written: %s%s", name,
-                         cause, strchr(cause, ';') ? ", then reopen the disk" : "; reopen it");
+    plx_fault_set(fault, full ? vdi->log.cause : error,
+                  "virtual disk %s: stopped after its log could not be written: %s%s", name, cause,
+                  strchr(cause, ';') ? ", then reopen the disk" : "; reopen it");
+    return error;
 }
 
 int plx_op_fail_at(struct plx_op *op, int error, unsigned block, const char *what)

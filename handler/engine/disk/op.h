@@ -280,8 +280,8 @@ int plx_op_verify_reads(struct plx_op *op);
 
 /* ---- room.c ---- */
 
-/* Whether there is room for metadata beside the reserve (reserve.h): 0, PLX_WAIT, NOSPACE or NOMEM.
- * Here for a window with new blocks. */
+/* Whether there is room for metadata beside the reserve (reserve.h, INV-8): 0, PLX_WAIT, NOSPACE or
+ * NOMEM. Here for a window with new blocks. */
 int plx_op_metadata_room(struct plx_op *op);
 /* The same, for a change of `leaves` leaves that needs no new block. */
 int plx_op_room_for_changes(struct plx_op *op, uint64_t leaves);

@@ -18,7 +18,8 @@
  *     whole as soon as its batch is durable, and the snapshot waits for no write. When such a mode
  *     is turned on, writes in place that are in flight end before the first of its snapshots.
  * PROTECT-4  No snapshot of an interval is taken when the store has no metadata blocks left beside
- *     the reserve (reserve.h): these are for requests that must go on when the store is full.
+ *     the reserve (reserve.h). These are left to requests that must go on when the store is full
+ *     (INV-8).
  * PROTECT-5  Where nothing changes there is no record, no timer and no turn of the loop.
  * PROTECT-6  The record of an interval's snapshot waits for the next change and goes into its
  *     batch, so it costs no I/O of its own. It waits until the next snapshot is due, one second at

@@ -4,7 +4,7 @@
  * takes new nodes before it frees any. In a store that is full of metadata there would be none: the
  * disk could not be opened before garbage is collected, and nothing is collected before all disks
  * are open. So whatever makes logs longer or key frames larger leaves as many blocks free as all
- * disks that are open here need together.
+ * disks that are open here need together (INV-8).
  *
  * To take metadata: plx_reserve_room() asks; if it says no, plx_reserve_wait() queues the task, and
  * the task asks again when it is ready. Counts are in blocks. All of this is on the store's loop.

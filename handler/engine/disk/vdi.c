@@ -232,7 +232,7 @@ static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options
     if (unclean) {
         error = plx_keyframe_run(vdi);
         wait_keyframe_ended(vdi);
-        *ret_unwritten = !vdi->log.sticky; /* keyframe.c, record_failed() */
+        *ret_unwritten = !vdi->log.sticky; /* keyframe_steps.c, record_failed() */
         return error;
     }
     error = plx_reserve_obtain(vdi, 0); /* RESERVE-3 */
@@ -477,6 +477,14 @@ void plx_vdi_begin_close(struct plx_vdi *vdi)
     plx_keyframe_request(vdi, NULL);
 }
 
+/* Want of room is told as such: there is something to be done about it. */
+static int why_stopped(const struct plx_vdi *vdi)
+{
+    bool full = plx_error_class(vdi->log.cause) == PLX_CLASS_NOSPACE;
+
+    return full && vdi->log.sticky == PLX_ERR_STICKY ? vdi->log.cause : vdi->log.sticky;
+}
+
 int plx_vdi_close(struct plx_vdi *vdi)
 {
     const struct plx_keyframe_op *last = &vdi->keyframe;
@@ -497,7 +505,7 @@ int plx_vdi_close(struct plx_vdi *vdi)
         plx_keyframe_run(vdi);
         plx_vdi_drain(vdi);
     }
-    error = vdi->log.sticky ? vdi->log.sticky : last->error;
+    error = vdi->log.sticky ? why_stopped(vdi) : last->error;
     if (!error && vdi->record.owner)
         error = PLX_ERR_BUSY;
     if (!error)

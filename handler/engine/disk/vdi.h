@@ -150,7 +150,7 @@ bool plx_vdi_idle(const struct plx_vdi *vdi);
 /* Submits a request of the engine's own, which waits for no other request (REQUEST-1). */
 void plx_vdi_submit_own(struct plx_vdi *vdi, struct plx_request *request);
 /* Whether there is room for the metadata of a write to `blocks` new blocks, beside the reserve
- * (reserve.h): 0, NOSPACE or NOMEM. */
+ * (reserve.h, INV-8): 0, NOSPACE or NOMEM. */
 int plx_vdi_metadata_room(struct plx_vdi *vdi, uint64_t blocks);
 /* Waits for such room (of no blocks), as long as there is something to wait for. Synchronous. */
 int plx_vdi_wait_metadata_room(struct plx_vdi *vdi);

@@ -44,7 +44,7 @@ int plx_vdi_write_whole(struct plx_vdi *instant, uint64_t size_bytes, struct plx
     whole.made = tree.made;
     tree.made = (struct plx_deaths){0};
     plx_tree_done(&tree);
-    if (plx_entry_addr(whole.root)) /* all of it is shared with the snapshot: never overwritten */
+    if (plx_entry_addr(whole.root)) /* all of it is shared with the snapshot (INV-3) */
         whole.root |= PLX_ENTRY_READ_ONLY;
     *ret_whole = whole;
     return 0;

@@ -4,7 +4,7 @@
  * records (format.h draws them). An item is what one operation wants logged at once. The log forms
  * waiting items into a batch and writes the batch while the items' data is still in flight. It
  * applies an item to the map and wakes its task, in log order, once the batch, its data and
- * everything before it are durable (LOG-1).
+ * everything before it are durable (LOG-1, INV-1).
  *
  * Order of calls for one item:
  *

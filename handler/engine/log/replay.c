@@ -21,7 +21,7 @@
  *     for to end the log there would lose acknowledged writes.
  * REPLAY-3  Replay checks what a batch names: blocks lie in the store, and in the disk as large as
  *     it is at that batch; segments lie where segments may lie. The rest of the engine relies on
- *     this and does not check again what came from a log.
+ *     this and does not check again what came from a log (INV-7).
  * REPLAY-4  Replay changes no state on the store, so a crash during recovery is followed by another
  *     recovery. But recovery makes durable what it believes behind the mark. That can be read, yet
  *     need not be durable: if an earlier flush failed, a device's cache may have dropped the blocks
