@@ -14,8 +14,8 @@
  *     an instance's row is removed, a foreign key sets that name to NULL. So a dead instance is in
  *     nobody's way once it was taken over.
  * GROWTH-2  The path of a volume that is being added is in growth before the store counts the
- *     volume, and until the volume has a row of its own. So whoever opens the store in between
- *     finds all its volumes.
+ *     volume. It stays there until the volume has a row of its own. So a process that opens the
+ *     store in between finds all its volumes.
  * GROWTH-3  A range is entered where the extent numbers end, or makes the last range longer
  *     (STORES-1).
  * GROWTH-4  Nothing is added to a store in doubt (plx_registry_doubt).

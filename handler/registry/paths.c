@@ -1,10 +1,10 @@
 /* paths.c - see paths.h.
  *
- * PATHS-1  The host's id is the machine's id (/etc/machine-id), hashed as its manual page asks, so
- *     that all users and state directories of a machine agree on it. STATE/host-id takes its place
- *     on a machine without an id, or where an operator has put such a file. That file never changes
- *     once anybody has read it: link() gives it its name when it is complete, and of several makers
- *     the first one wins.
+ * PATHS-1  The host's id is the machine's id (/etc/machine-id), hashed as its manual page asks. So
+ *     all users and state directories of a machine agree on it. STATE/host-id takes its place on a
+ *     machine without an id, or where an operator has put such a file. That file never changes once
+ *     anybody has read it: link() gives it its name when it is complete, and of several makers the
+ *     first one wins.
  * PATHS-2  No directory is made before something is to be put into it, so a process that only reads
  *     needs none. A host that has no id and cannot keep one can read, but it takes no store.
  * PATHS-3  Only regular files are read. The check is made on the open file, not on its name, and

@@ -153,9 +153,9 @@ int plx_registry_store_list(struct plx_registry *reg, struct plx_registry_store 
  *   as before            disks that are open, giving up locks and extents, registering instances,
  *                        entering holds
  *
- * Instances and holds are harmless: with them a process only reads. And a process chooses its own
- * number and proves it by a lock (INSTANCE-1), so the number of a live process whose row was lost
- * is never given out twice. */
+ * Instances and holds are harmless: with them a process only reads. The registry does not give out
+ * instance numbers either. Each process chooses its own and locks its byte (INSTANCE-1), so a live
+ * process whose row was lost keeps its number to itself. */
 int plx_registry_doubt(struct plx_registry *reg, int64_t store, const char *why);
 /* Advice to print after a store's doubt; empty if the doubt's own text has some. */
 const char *plx_registry_doubt_advice(const struct plx_registry_store *store);
@@ -435,9 +435,9 @@ int plx_registry_heir_list(struct plx_registry *reg, const char *vdi,
                            struct plx_registry_heir **ret_list, size_t *ret_count);
 
 /* Enters the intent to let snapshots of the VDI go. Returns, ascending, the snapshots that must
- * stay: those that labels name (labels listed in `marks` do not count), that clones began with, and
- * that somebody holds. Until the intent or the lock ends, nobody else can enter a hold. After a
- * failure the intent may exist: end it. */
+ * stay: those that labels name, that clones began with, and that somebody holds. A label in `marks`
+ * does not count, since it is to go with its snapshot. Until the intent or the lock ends, nobody
+ * else can enter a hold. After a failure the intent may exist: end it. */
 int plx_registry_intent_begin(struct plx_registry *reg, const struct plx_registry_lock *lock,
                               const struct plx_thin_mark *marks, size_t mark_count,
                               uint64_t **ret_kept, size_t *ret_count);

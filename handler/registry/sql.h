@@ -71,9 +71,11 @@ struct plx_sql {
     {                                                                                              \
         .text = statement, .must = true, SQL_ARGS(__VA_ARGS__)                                     \
     }
-/* Values of `leaves`. The fuller a region, the fewer kinds of statements still run (SQLITE-6). The
- * last fifth of the pages is for work that goes on, the last eighth for work that frees something,
- * and the last sixteenth for work that ends and for making the region longer. */
+/* Values of `leaves`. The fuller a region, the fewer kinds of statements still run (SQLITE-6):
+ *
+ *   the last fifth of the pages   is for work that goes on
+ *   the last eighth               for work that frees something
+ *   the last sixteenth            for work that ends, and for making the region longer */
 #define PLX_SQL_LEAVES_NEW 5
 #define PLX_SQL_LEAVES_EXTENT 8
 #define PLX_SQL_LEAVES_GARBAGE 16
