@@ -150,7 +150,7 @@ int plx_registry_extent_claim(struct plx_registry *reg, int64_t store, uint64_t 
     code = plx_sql_change(reg, batch, SQL_COUNT(batch), &claimed_shape, &claimed);
     if (code > 0)
         return no_extent_left(reg, type);
-    if (code == PLX_ERR_BUSY) /* the reference to the instance */
+    if (code == PLX_ERR_BUSY) /* foreign key: no such instance */
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
                             (unsigned long long)instance);
     if (code)
@@ -388,7 +388,7 @@ int plx_registry_extent_list(struct plx_registry *reg, int64_t store, uint64_t o
         statement.count = 1;
     }
     code = plx_sql_list(reg, &statement, &extent_shape, (void **)ret_list, ret_count);
-    if (!code && *ret_count && (*ret_list)[0].no > INT64_MAX) /* else SQL has ordered them */
+    if (!code && *ret_count && (*ret_list)[0].no > INT64_MAX) /* to SQL these are negative */
         qsort(*ret_list, *ret_count, sizeof **ret_list, compare_numbers);
     return code;
 }

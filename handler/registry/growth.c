@@ -57,7 +57,7 @@ int plx_registry_growth_begin(struct plx_registry *reg, int64_t store, uint64_t 
     char who[160], why[PLX_PATH_MAX];
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
 
-    if (code == PLX_ERR_BUSY) /* a reference */
+    if (code == PLX_ERR_BUSY) /* a foreign key */
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND,
                             "the store or this instance is not in the registry (any more)");
     if (code <= 0)

@@ -214,7 +214,7 @@ int plx_registry_hold(struct plx_registry *reg, const char *vdi, uint64_t seq, u
     };
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
 
-    if (code == PLX_ERR_BUSY) /* the reference to the instance */
+    if (code == PLX_ERR_BUSY) /* foreign key: no such instance */
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
                             (unsigned long long)instance);
     if (code)

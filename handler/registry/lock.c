@@ -117,7 +117,7 @@ int plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t ins
         ret_lock->epoch = epoch;
         return 0;
     }
-    if (code == PLX_ERR_BUSY) /* the reference to the instance */
+    if (code == PLX_ERR_BUSY) /* foreign key: no such instance */
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
                             (unsigned long long)instance);
     if (code > 0)
@@ -213,7 +213,7 @@ int plx_registry_vdi_takeover(struct plx_registry *reg, const struct plx_registr
     uint64_t epoch;
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), &epoch_shape, &epoch);
 
-    if (code == PLX_ERR_BUSY) /* the reference to the instance */
+    if (code == PLX_ERR_BUSY) /* foreign key: no such instance */
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
                             (unsigned long long)instance);
     if (code > 0)

@@ -307,7 +307,7 @@ static int enter_instance(struct plx_registry *reg, const struct plx_registry_in
     if (!instance->id || (instance->host[0] && plx_uuid_check(instance->host)))
         return plx_sql_fail(reg, PLX_ERR_INVALID, "instance %s: its id or host is not valid", id);
     code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
-    if (code == PLX_ERR_BUSY) /* the reference to the store */
+    if (code == PLX_ERR_BUSY) /* foreign key: no such store */
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "the store is not in the registry (any more)");
     if (code == PLX_ERR_EXISTS)
         return plx_sql_fail(reg, code, "instance %s is registered already", id);

@@ -75,7 +75,7 @@ static int check_vdi(struct plx_registry *reg, const struct plx_registry_vdi *vd
     return 0;
 }
 
-/* VDIS-4: the lowest one that is free: 0, or the first one whose predecessor alone is taken. */
+/* VDIS-4: the lowest free slot. It is 0, or follows a slot that a VDI or a lost record has. */
 #define IS_FREE(slot)                                                                              \
     " NOT EXISTS (SELECT 1 FROM vdis WHERE store = ?2 AND vdis.slot = " slot ")"                   \
     " AND NOT EXISTS (SELECT 1 FROM lost WHERE store = ?2 AND lost.slot = " slot ")"
@@ -238,7 +238,7 @@ int plx_registry_vdis_takeover(struct plx_registry *reg, uint64_t dead, uint64_t
     int code =
         plx_sql_change_list(reg, batch, SQL_COUNT(batch), &vdi_shape, (void **)ret_list, ret_count);
 
-    if (code == PLX_ERR_BUSY) /* the reference to the instance */
+    if (code == PLX_ERR_BUSY) /* foreign key: no such instance */
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
                             (unsigned long long)instance);
     return code;
