@@ -59,7 +59,7 @@ int plx_bytelock_lun_name(const char *url, char ret_name[NAME_MAX + 1], struct p
 #define PLX_BYTE_SQLITE ((uint64_t)0)         /* SQLite's, with the next two bytes (region.c) */
 #define PLX_BYTE_OPENING ((uint64_t)8)        /* recognising and migrating the registry */
 #define PLX_BYTE_SUPER ((uint64_t)9)          /* volume 0: writing the store's superblocks */
-#define PLX_BYTE_HOME ((uint64_t)10)          /* writing the home page's counter */
+#define PLX_BYTE_HOME ((uint64_t)10)          /* writing the home page (TENANCY-1) */
 #define PLX_BYTE_USED ((uint64_t)11)          /* shared by all that have the volume open */
 #define PLX_BYTE_OPEN ((uint64_t)12)          /* shared by all that have the store open to write */
 #define PLX_BYTE_RECOVERY ((uint64_t)13)      /* recovering disks and extents of dead instances */

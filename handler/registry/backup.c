@@ -1,14 +1,15 @@
-/* backup.c - a whole registry put into a region, or taken out of it.
+/* backup.c - puts a whole registry into a region, or takes it out.
  *
- * BACKUP-1  What is put in was copied into memory first, and the copy was checked: nobody can
- *     change it in between. The copy has the layout that a region needs, whatever the file has.
- * BACKUP-2  It goes in as one transaction (sqlite3_backup). Others see the old contents or the new
- *     ones, and a crash leaves the old ones.
- * BACKUP-3  Damaged pages of the old contents do not matter: they are replaced. Undone, they are as
- *     damaged as before (REGION-8).
- * BACKUP-4  What is taken out has its name once it is whole and durable.
+ * BACKUP-1  A file that is put in is first copied into memory, and what goes in is that copy after
+ *     it was checked. So nobody can change it between check and use. The copy has the page layout
+ *     that a region needs, whatever the file has.
+ * BACKUP-2  The copy goes in as one transaction (sqlite3_backup). Other processes see the old
+ *     contents or the new ones, and a crash leaves the old ones.
+ * BACKUP-3  Damaged pages of the old contents are no obstacle, since they are replaced. If the
+ *     transaction is rolled back, they are as damaged as before (REGION-8).
+ * BACKUP-4  A file that is taken out gets its name only when it is whole and durable.
  * Threads: as sqlite.c.
- * Crash story: BACKUP-2, BACKUP-4; a crash can leave a file FILE.XXXXXX.
+ * Crash story: BACKUP-2, BACKUP-4. A crash can leave a file named FILE.XXXXXX.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +23,7 @@
 
 #define SUFFIX ".XXXXXX"
 
-/* A name for SQLite that names this very file, whatever characters it has. */
+/* A URI by which SQLite opens this very file, whatever characters its path has. */
 static void file_uri(const char *path, char ret_uri[3 * PLX_PATH_MAX + 32])
 {
     char *to = ret_uri + sprintf(ret_uri, "file:%s", path[0] == '/' ? "" : "./");
@@ -59,7 +60,7 @@ static int open_plain(struct plx_sqlite *lite, const char *uri, int flags)
                                           "PRAGMA page_size = 4096");
 }
 
-/* The pages that the new one is copied from must be sound; the copy has new ones. */
+/* Checks that the source is a registry and that its pages are sound. The copy gets new pages. */
 static int check_source(struct plx_sqlite *source, struct plx_fault *fault)
 {
     int64_t number;
@@ -98,7 +99,7 @@ static int copy_into_memory(struct plx_sqlite *source, struct plx_sqlite *copy,
     return result ? plx_sqlite_failed(source, result, fault) : 0;
 }
 
-/* Its schema as this program has it, its events and their limit as the region has them. */
+/* Brings the copy's schema up to date, and cuts its events down to what the region keeps. */
 static int fit_copy(struct plx_sqlite *copy, int64_t event_limit, struct plx_fault *fault)
 {
     static const char trim[] =

@@ -1,7 +1,7 @@
 /* clocks.c - see clocks.h.
  *
- * CLOCKS-1  A witness that was lost, or is damaged, is one that has seen nothing: the next look
- *     begins anew (WITNESS-7).
+ * CLOCKS-1  A witness whose row is lost or damaged counts as one that has seen nothing. The next
+ *     look at the clocks begins anew (WITNESS-7).
  * Threads: any. No state.
  * Crash story: that of witness.c.
  */

@@ -1,16 +1,19 @@
 /* collections.c - see collections.h.
  *
- * COLLECTIONS-1  One collection at a time in a store. Its number is odd while it is under way, and
- *     only grows: extents.c hands it out with every extent, and the engine compares (ALLOC-6). Who
- *     must keep collections out, as a deduplication must (dedup.c), enters as one that finds
- *     nothing.
- * COLLECTIONS-2  It ends by the instance that began it, or goes on in one that has proven that one
- *     dead.
+ * COLLECTIONS-1  A store has one collection at a time. Its number is odd while one is under way,
+ *     and only grows. extents.c hands the number out with every extent, and the engine compares it
+ *     before it frees a block (ALLOC-6). A deduplication, which must keep collections out, enters
+ *     itself as a collection that finds nothing (dedup.c).
+ * COLLECTIONS-2  A collection ends by the instance that runs it. If that instance dies, another one
+ *     that has proven the death goes on with it.
  * COLLECTIONS-3  What was found in an extent is entered only if the extent has not changed hands
- *     since the collection began, and holds until it does. It is taken out before it is swept:
- *     whatever is used again after that is not swept twice. Threads and crash story: as registry.c.
- *     A collection whose instance died keeps others from freeing in extents of nobody until
- *     somebody goes on with it; that is what it would find.
+ *     since the collection began: the statement compares the generation. It is valid until the
+ *     extent changes hands. Its row is removed before the blocks are freed, so blocks that are used
+ *     again after that are not freed a second time.
+ * Threads: as registry.c.
+ * Crash story: as registry.c. While a collection of a dead instance is under way, nobody frees
+ *   blocks in extents that nobody owns. Those blocks are what the collection would find; another
+ *   instance goes on with it.
  */
 #include "registry/collections.h"
 
@@ -59,8 +62,8 @@ int plx_registry_collection_want(struct plx_registry *reg, int64_t store)
 int plx_registry_collection_begin(struct plx_registry *reg, int64_t store, uint64_t instance,
                                   uint64_t dead, struct plx_registry_collection *ret_collection)
 {
-    /* COLLECTIONS-1, COLLECTIONS-2; asked for again after a lost answer it is this instance's
-     * already. */
+    /* COLLECTIONS-1, COLLECTIONS-2. After a lost answer the collection is this instance's already,
+     * and the repeated call goes on with it. */
     static const char begin[] =
         "INSERT INTO collections (store, number, instance, phase, begun_ns)"
         " VALUES (?1, 1, ?2, 'mark', ?4) ON CONFLICT (store) DO UPDATE SET"
@@ -79,7 +82,7 @@ int plx_registry_collection_begin(struct plx_registry *reg, int64_t store, uint6
                : code;
 }
 
-/* Conditional on the collection being under way and this instance's. */
+/* Runs a batch whose first statement requires that the collection is this instance's. */
 static int change(struct plx_registry *reg, const struct plx_sql *batch, size_t count)
 {
     int code = plx_sql_change(reg, batch, count, NULL, NULL);
@@ -119,8 +122,9 @@ int plx_registry_collection_end(struct plx_registry *reg, int64_t store, uint64_
     return change(reg, batch, SQL_COUNT(batch));
 }
 
-/* What died meanwhile in extents of nobody was left to a collection (COLLECTIONS-1). What a dead
- * one had entered before all was found goes: the next one finds it again. */
+/* Blocks that died during the deduplication in extents that nobody owns were left to a collection,
+ * so one is wanted. The deduplication may have taken over the entry of a dead collection that had
+ * not found everything yet: what that one entered goes, and the next one finds it again. */
 int plx_registry_collection_leave(struct plx_registry *reg, int64_t store, uint64_t instance)
 {
     static const char leave[] =
@@ -140,7 +144,7 @@ int plx_registry_collection_leave(struct plx_registry *reg, int64_t store, uint6
 int plx_registry_garbage_put(struct plx_registry *reg, int64_t store,
                              const struct plx_registry_garbage *garbage)
 {
-    static const char put[] =
+    static const char put[] = /* COLLECTIONS-3 */
         "INSERT INTO garbage (store, extent, generation, blocks, runs)"
         " SELECT store, no, generation, ?4, ?5 FROM extents"
         " WHERE store = ?1 AND no = ?2 AND generation = ?3"

@@ -1,5 +1,9 @@
 /* collections.h - which instance collects garbage in a store, and what it found (collections.c).
  *
+ * Order of calls: begin; for each extent with garbage garbage_put; sweep(true); for each entry
+ * garbage_next, garbage_drop, then free its blocks; end. A deduplication begins, and leaves.
+ * A crash leaves the collection under way: another instance goes on by begin(dead).
+ *
  * Results and threads as for registry.h.
  */
 #ifndef PLX_COLLECTIONS_H
@@ -8,43 +12,44 @@
 #include "registry/registry.h"
 
 struct plx_registry_collection {
-    uint64_t number;             /* odd: one is under way */
-    uint64_t instance;           /* whose the last one is or was */
-    bool sweeping;               /* under way, and what was found is being swept */
-    uint64_t begun_ns, ended_ns; /* 0: none ever ended */
-    uint64_t collected;          /* blocks, by the last one that ended */
-    uint64_t wanted;             /* how often something was left for a collection since */
+    uint64_t number;             /* odd: a collection is under way */
+    uint64_t instance;           /* who runs the present one, or ran the last one */
+    bool sweeping;               /* false while garbage is still searched for */
+    uint64_t begun_ns, ended_ns; /* ended 0: no collection ever ended */
+    uint64_t collected;          /* blocks that the last ended collection freed */
+    uint64_t wanted;             /* how often work was left to a collection and not done yet */
 };
 
-/* NOT_FOUND: there was none, and none is wanted. */
+/* NOT_FOUND: the store never had a collection, and none is wanted. */
 int plx_registry_collection_get(struct plx_registry *reg, int64_t store,
                                 struct plx_registry_collection *ret_collection);
-/* Something was left: there should be one. */
+/* Notes that something was left to a collection. */
 int plx_registry_collection_want(struct plx_registry *reg, int64_t store);
-/* Begins one, or goes on with one of `dead` (0: none), which cannot. BUSY: another one is under
- * way. */
+/* Begins a collection, or goes on with the one of instance `dead` (0: none), which the caller has
+ * proven dead. BUSY: another collection is under way. */
 int plx_registry_collection_begin(struct plx_registry *reg, int64_t store, uint64_t instance,
                                   uint64_t dead, struct plx_registry_collection *ret_collection);
-/* All that was found is entered, or all of it swept. FENCED: it is not this instance's. */
+/* sweeping: true when everything that was found is entered; false when all of it was swept and the
+ * search goes on. FENCED: the collection is not this instance's any more. */
 int plx_registry_collection_sweep(struct plx_registry *reg, int64_t store, uint64_t instance,
                                   bool sweeping);
-/* wanted: what it was when it began. */
+/* Ends the collection. wanted: the value when it began; what was left since is still wanted. */
 int plx_registry_collection_end(struct plx_registry *reg, int64_t store, uint64_t instance,
                                 uint64_t collected, uint64_t wanted);
 
-/* It was none, but somebody who keeps them out meanwhile: a deduplication (dedup.c). There should
- * be one now. */
+/* Ends what was entered as a collection only to keep collections out: a deduplication (dedup.c). A
+ * collection is wanted afterwards. */
 int plx_registry_collection_leave(struct plx_registry *reg, int64_t store, uint64_t instance);
 
 struct plx_registry_garbage {
     uint64_t extent, generation, blocks;
-    char *runs; /* to be freed */
+    char *runs; /* malloc()ed text, freed by the caller */
 };
 
-/* NOT_FOUND: the extent has changed hands meanwhile. NOSPACE: the registry has no room for it. */
+/* NOT_FOUND: the extent has changed hands since. NOSPACE: the registry has no room for the row. */
 int plx_registry_garbage_put(struct plx_registry *reg, int64_t store,
                              const struct plx_registry_garbage *garbage);
-/* That of the first extent from `from` on; NOT_FOUND: none is left. */
+/* The garbage of the first extent whose number is at least `from`; NOT_FOUND: none is left. */
 int plx_registry_garbage_next(struct plx_registry *reg, int64_t store, uint64_t from,
                               struct plx_registry_garbage *ret_garbage);
 int plx_registry_garbage_drop(struct plx_registry *reg, int64_t store, uint64_t extent);

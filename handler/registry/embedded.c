@@ -57,7 +57,7 @@ static int look(struct plx_region *region, struct plx_fault *fault)
 
     for (unsigned i = 0; i < LOOKS && error; i++) /* EMBEDDED-1 */
         error = plx_superblock_probe(region->device, &info, fault);
-    if (error == PLX_ERR_NOT_FOUND) /* there was one when it was opened */
+    if (error == PLX_ERR_NOT_FOUND) /* the volume had one at opening */
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "%s: its superblocks, which were there when it was opened, were "
                              "overwritten; end what else writes to it, then 'parallax store check' "

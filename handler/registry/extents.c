@@ -1,12 +1,26 @@
-/* extents.c - who allocates where.
+/* extents.c - which instance allocates in which extent.
  *
- * EXTENTS-1  An extent has at most one owner; claim, take and release compare owner (and
- *     generation).
- * EXTENTS-2  In each range, below volumes.touched every extent has a row, above none has; a claim
- *     that finds no unused row makes the next one. A volume's rows so cost what was used of it.
- * EXTENTS-3  generation rises with every new owner, so an old grant never passes for the present
- *     one. Threads and crash story: as registry.c. A claimer that dies before it wrote the extent's
- *     header leaves it owned; whoever takes it over finds no header and treats it as empty.
+ * Life of an extent's row (see also engine/space/README.md for its header on the store):
+ *
+ *   1 no row     never used. A claim or a reserve makes rows, in the order of the numbers
+ *   2 unused     owner NULL, holds nothing
+ *   3 owned      claim (from 2 or 4) or take (from 3, 4 or 5) raised the generation
+ *   4 ownerless  released with free blocks: can be claimed again
+ *   5 sealed     released as full, or not to be believed (states = PLX_STATES_NEVER, for good)
+ *   - system     the superblock's and registry's; never owned
+ *
+ * A release leads from 3 to 2, 4 or 5. A crash of the owner leaves 3, until another instance takes
+ * the extent over. A claimer that dies before it wrote the extent's header leaves no header either:
+ * whoever takes the extent over treats it as empty.
+ *
+ * EXTENTS-1  An extent has at most one owner. Claim, take and release compare the owner they
+ *     expect, and a release also the generation, so two instances never allocate in one extent.
+ * EXTENTS-2  In each range every extent below volumes.touched has a row, and none above has. When
+ *     no unused row is left, a claim makes the next one. So the rows of a volume cost what was used
+ *     of it, not its size.
+ * EXTENTS-3  The generation rises with every new owner. So an old grant never passes for the
+ *     present one, even if the same instance gets the extent again.
+ * Threads and crash story: as registry.c, and above.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +58,7 @@ static void read_extent(void *item, const struct plx_sql_value *columns)
 
 static const struct plx_sql_shape extent_shape = {sizeof(struct plx_registry_extent), read_extent};
 
-/* As the batch left it: request_id tells which extent it was. */
+/* The audit event of a change of one extent, which request_id finds. */
 static const char event_extent[] =
     "INSERT INTO events (time_ns, who, what, subject, detail)"
     " SELECT ?1, ?2, ?3, 'extent ' || no, type || ', owner ' || coalesce(owner, 'none')"
@@ -99,8 +113,8 @@ int plx_registry_extent_claim(struct plx_registry *reg, int64_t store, uint64_t 
         "UPDATE volumes SET touched = touched + 1"
         " WHERE store = ?1 AND touched < extents AND EXISTS (SELECT 1 FROM extents e"
         " WHERE e.store = ?1 AND e.no = volumes.first_extent + volumes.touched)";
-    /* An unused extent's free_blocks is 0 until its first release. The unused are counted as far
-     * as the reserve asks, not through. */
+    /* An unused extent's free_blocks is 0 until its first release. Unused rows are counted only as
+     * far as the reserve (?4) needs. EXTENTS-3: raises the generation. */
     static const char claim[] =
         "UPDATE extents SET owner = ?2, type = ?3, generation = generation + 1, request_id = ?5,"
         "  free_blocks = CASE type WHEN 'unused' THEN 0 ELSE free_blocks END"
@@ -136,7 +150,7 @@ int plx_registry_extent_claim(struct plx_registry *reg, int64_t store, uint64_t 
     code = plx_sql_change(reg, batch, SQL_COUNT(batch), &claimed_shape, &claimed);
     if (code > 0)
         return no_extent_left(reg, type);
-    if (code == PLX_ERR_BUSY) /* the reference to the instance */
+    if (code == PLX_ERR_BUSY) /* foreign key: no such instance */
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
                             (unsigned long long)instance);
     if (code)
@@ -159,7 +173,7 @@ static const struct plx_sql_shape run_shape = {sizeof(struct plx_registry_range)
 int plx_registry_extent_reserve(struct plx_registry *reg, int64_t store, uint64_t least,
                                 uint64_t most, struct plx_registry_range *ret_run)
 {
-    /* EXTENTS-2: the next ones of the range that has most of them. */
+    /* EXTENTS-2: makes the next rows of the range with the most extents that have none. */
     static const char reserve[] =
         "WITH RECURSIVE run (no, last) AS (SELECT * FROM ("
         "  SELECT first_extent + touched, first_extent + touched - 1 + min(?3, extents - touched)"
@@ -234,6 +248,7 @@ static int get_extent(struct plx_registry *reg, int64_t store, uint64_t no,
 int plx_registry_extent_take(struct plx_registry *reg, int64_t store, uint64_t no, uint64_t owner,
                              uint64_t instance, struct plx_registry_extent *ret_extent)
 {
+    /* EXTENTS-1, EXTENTS-3 */
     static const char take[] = "UPDATE extents SET owner = ?4, sealed = 0, request_id = ?5,"
                                "  generation = generation + (request_id IS NOT ?5)"
                                " WHERE store = ?1 AND no = ?2 AND type IN ('data', 'meta')"
@@ -270,7 +285,7 @@ int plx_registry_extent_take(struct plx_registry *reg, int64_t store, uint64_t n
 
 #define RELEASE_ARGS 9
 
-/* The statement that gives one up; it must find a row. args must outlive it. */
+/* The statement that releases one extent; it must find a row (EXTENTS-1). args must outlive it. */
 static struct plx_sql release(int64_t store, const struct plx_registry_extent *extent,
                               uint64_t request, struct plx_sql_value args[RELEASE_ARGS])
 {
@@ -373,7 +388,7 @@ int plx_registry_extent_list(struct plx_registry *reg, int64_t store, uint64_t o
         statement.count = 1;
     }
     code = plx_sql_list(reg, &statement, &extent_shape, (void **)ret_list, ret_count);
-    if (!code && *ret_count && (*ret_list)[0].no > INT64_MAX) /* else SQL has ordered them */
+    if (!code && *ret_count && (*ret_list)[0].no > INT64_MAX) /* to SQL these are negative */
         qsort(*ret_list, *ret_count, sizeof **ret_list, compare_numbers);
     return code;
 }
@@ -443,7 +458,7 @@ static int import_some(struct plx_registry *reg, int64_t store,
         " ON CONFLICT (store, no) DO UPDATE SET type = excluded.type, owner = excluded.owner,"
         "  sealed = excluded.sealed, generation = max(generation, excluded.generation),"
         "  free_blocks = excluded.free_blocks, states = excluded.states RETURNING no";
-    /* EXTENTS-2: rows between a range's mark and its last row, then the mark. */
+    /* EXTENTS-2: first the missing rows below a range's last row, then volumes.touched. */
     static const char fill[] =
         "WITH RECURSIVE gap (no, last) AS ("
         " SELECT first_extent + touched, (SELECT max(no) FROM extents WHERE store = ?1"
@@ -452,9 +467,9 @@ static int import_some(struct plx_registry *reg, int64_t store,
         " UNION ALL SELECT no + 1, last FROM gap WHERE no < last)"
         " INSERT INTO extents (store, no) SELECT ?1, no FROM gap WHERE no <= last"
         " ON CONFLICT (store, no) DO NOTHING";
-    /* What was found in them earlier holds no more. */
+    /* What a collection found in these extents earlier is not valid any more. */
     static const char forget[] = "DELETE FROM garbage WHERE store = ?1";
-    static const char mark[] = /* a range that came later need not have any */
+    static const char mark[] = /* a range that was added later need not have a row */
         "UPDATE volumes SET touched = max(touched, 1 + coalesce((SELECT max(no) FROM extents"
         "  WHERE store = ?1 AND no >= first_extent AND no < first_extent + volumes.extents)"
         "  - first_extent, -1)) WHERE store = ?1";

@@ -1,14 +1,25 @@
 /* growth.c - ranges of extents that come to a store, and who adds them.
  *
- * GROWTH-1  One instance at a time makes a store larger: the one that its row in growth names. The
- *     row forgets an instance that is gone (a reference that is set to NULL), so a dead one is in
+ * Life of a growth (a store's row in table growth):
+ *
+ *   1 begun    plx_registry_growth_begin(): an instance has the right to grow the store
+ *   2 joined   for a further volume only, plx_registry_growth_join(): its path is noted
+ *   3 grown    the store's superblock counts the extents (engine/space/grow.c)
+ *   4 entered  plx_registry_range_add() or _volume_add(): the registry knows them, too
+ *   5 ended    plx_registry_growth_end() removes the row
+ *
+ * A crash in 1 to 4 leaves the row. The next opener enters what the store counts already.
+ *
+ * GROWTH-1  One instance at a time makes a store larger: the one that the row in growth names. When
+ *     an instance's row is removed, a foreign key sets that name to NULL. So a dead instance is in
  *     nobody's way once it was taken over.
- * GROWTH-2  The path of a volume that is being added is in growth before the store counts it, and
- *     stays until the volume has a row of its own: whoever opens the store in between finds all of
- *     it.
- * GROWTH-3  A range is entered where the numbering ends, or makes the last one longer (STORES-1).
- * GROWTH-4  Nothing is added to a store in doubt (plx_registry_doubt). Threads and crash story: as
- *     registry.c.
+ * GROWTH-2  The path of a volume that is being added is in growth before the store counts the
+ *     volume. It stays there until the volume has a row of its own. So a process that opens the
+ *     store in between finds all its volumes.
+ * GROWTH-3  A range is entered where the extent numbers end, or makes the last range longer
+ *     (STORES-1).
+ * GROWTH-4  Nothing is added to a store in doubt (plx_registry_doubt).
+ * Threads and crash story: as registry.c, and above.
  */
 #include <stdio.h>
 
@@ -46,7 +57,7 @@ int plx_registry_growth_begin(struct plx_registry *reg, int64_t store, uint64_t 
     char who[160], why[PLX_PATH_MAX];
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
 
-    if (code == PLX_ERR_BUSY) /* a reference */
+    if (code == PLX_ERR_BUSY) /* a foreign key */
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND,
                             "the store or this instance is not in the registry (any more)");
     if (code <= 0)

@@ -1,41 +1,45 @@
 /* holds.c - an instant that somebody reads is not let go meanwhile.
  *
- * History is let go by the holder of a VDI's lock; an instant is read by anybody, in another
- * process or on another host. They agree through two tables:
+ * The holder of a VDI's lock lets snapshots go (the thinner). Anybody may read an instant, in
+ * another process or on another host (the reader). They agree through two tables:
  *
- *   who lets go                               who reads
- *   1 one transaction enters the intent and   1 one transaction enters the hold, when there is no
+ *   thinner                                   reader
+ *   1 one transaction enters the intent and   1 one transaction enters the hold, unless there is an
  *     reads labels, clones and holds            intent that counts
- *   2 lets go of others                       2 opens the instant
- *   3 removes the intent                      3 removes the hold when the instant is closed
+ *   2 lets the other snapshots go             2 opens the instant
+ *   3 removes the intent                      3 closes the instant, then removes the hold
  *
- * HOLDS-1  Transactions have an order. Either the hold is there first, and is read with the intent;
- *     or the intent is, and the reader is turned away until it has ended. So nothing held is let
- *     go. A hold does not say that its snapshot exists: whoever comes too late finds it gone at 2.
- * HOLDS-2  An intent covers all of a VDI's history, whatever range is to go: what stays next to it
- *     may be written anew, so nobody may begin to read there either.
- * HOLDS-3  An intent counts while the VDI's lock is the one it was entered under, by owner and
- *     epoch. Release, takeover and a new lock end it without touching it. That of a holder which
- *     died counts until then, or until a reader has proven that death and removes it: nothing more
- *     is let go by the dead. A reader's own is left over, too: it does one thing at a time.
- * HOLDS-4  A hold ends by release or with its instance's row, and that goes when its process says
- *     so or is proven dead. There is no timer (INV-5).
- * HOLDS-5  What a clone began with stays as long as a live VDI comes from it: the clone, or one
- *     that was cloned from it and outlived it. The clone's row comes before its creator's hold
- *     goes.
- * HOLDS-6  A lost answer may be asked for again: a hold's id is the call's random number, an intent
- *     replaces the one before, and removing what is gone is no error.
- * HOLDS-7  Who can read the volume and not write to it enters no hold. It shares the lock on
- *     PLX_BYTE_READING, for its life, and looks for an intent then; who lets go looks for that lock
- *     when its intent is entered. So one of the two sees the other, as in HOLDS-1, and nothing of
- *     any disk is let go meanwhile. The lock is seen where instances prove each other dead, too
- *     (tenancy.h): by who comes through the same inode of the same machine. For others the home
- *     page must stand still (ATTACH-16).
- * Threads: as registry.c. Neither is audited: they say what is being done, not who owns what, and
- *   come by the minute.
- * Crash story: what a dead process leaves behind keeps more history than need be, or turns readers
- *   away, until HOLDS-3 and HOLDS-4 end it. A registry that was rebuilt knows no holds: it is
- *   rebuilt when nothing is open.
+ * What a crash leaves: a thinner's intent, until HOLDS-3 ends it; a reader's hold, until HOLDS-4
+ * does. Both only keep more history, or turn readers away for a while.
+ *
+ * HOLDS-1  The two first transactions have an order, so nothing that is held is let go. If the hold
+ *     is first, the thinner reads it together with entering the intent. If the intent is first, the
+ *     reader is turned away until the intent has ended. A hold does not say that its snapshot
+ *     exists: a reader that comes too late finds it gone in step 2.
+ * HOLDS-2  An intent covers the whole history of its VDI, whatever range is to go. Log and key
+ *     frames next to that range may be rewritten too, so nobody may begin to read there either.
+ * HOLDS-3  An intent counts only while the VDI's lock is the one under which it was entered, by
+ *     owner and epoch. A release, a takeover or a new lock ends it without touching it. If the
+ *     holder dies, its intent counts until then, or until a reader proves the death and removes it:
+ *     a dead process lets nothing more go. An intent of the reader's own instance is also a
+ *     leftover, since an instance does one of the two at a time; the reader removes it.
+ * HOLDS-4  A hold ends when it is released or when its instance's row is removed. That happens when
+ *     the instance leaves or is proven dead. There is no timer (INV-5).
+ * HOLDS-5  The snapshot that a clone began with stays as long as a live VDI descends from it: the
+ *     clone, or a clone of the clone that outlived it. The creator of a clone holds the snapshot
+ *     until the clone's row exists, so there is no gap.
+ * HOLDS-6  A call whose answer was lost may be repeated. A hold's id is the call's random number,
+ *     an intent replaces the VDI's earlier intent, and removing what is gone is no error.
+ * HOLDS-7  A reader that can read the volume but not write to it enters no hold. It shares the lock
+ *     on PLX_BYTE_READING for as long as it lives, and then looks for an intent. The thinner enters
+ *     its intent and then looks for that lock. So at least one of the two sees the other, as in
+ *     HOLDS-1, and while the lock is held nothing of any disk is let go. The lock is seen where
+ *     instances prove each other dead (tenancy.h): through the same inode of the same machine. For
+ *     any other reader the home page must stand still (ATTACH-16).
+ * Threads: as registry.c. Holds and intents have no audit events: they say what is being done, not
+ *   who owns what, and come by the minute.
+ * Crash story: see the table. A registry that was rebuilt knows no holds, since it is rebuilt when
+ *   nothing is open.
  */
 #include "registry/holds.h"
 
@@ -46,10 +50,10 @@
 #include "registry/instance.h"
 #include "registry/lock.h"
 
-/* HOLDS-3: i is an intent, v its VDI. */
+/* HOLDS-3: whether intent i of VDI v counts. */
 #define COUNTS " i.vdi = v.id AND i.instance = v.owner AND i.epoch = v.epoch"
 
-/* ---- Who lets go ------------------------------------------------------------------------- */
+/* ---- The thinner ------------------------------------------------------------------------- */
 
 static void read_seq(void *item, const struct plx_sql_value *columns)
 {
@@ -58,15 +62,15 @@ static void read_seq(void *item, const struct plx_sql_value *columns)
 
 static const struct plx_sql_shape seq_shape = {sizeof(uint64_t), read_seq};
 
-/* HOLDS-5: those that come from VDI ?1, each with what its ancestor among the clones of ?1 began
- * with.
- */
+/* HOLDS-5: all VDIs that descend from VDI ?1, each with the snapshot of ?1 that its line of clones
+ * began with. */
 #define HEIRS                                                                                      \
     "WITH RECURSIVE heirs (seq, id, name, state) AS ("                                             \
     " SELECT parent_seq, id, name, state FROM vdis WHERE parent = ?1"                              \
     " UNION SELECT h.seq, v.id, v.name, v.state FROM heirs h JOIN vdis v ON v.parent = h.id) "
 
-/* The labels that keep nothing, as ",NAME@SEQ,NAME@SEQ,": no name has a comma in it. */
+/* The labels that keep nothing, as one text ",NAME@SEQ,NAME@SEQ," in which the statement searches;
+ * no name has a comma in it. */
 static char *labels_text(const struct plx_thin_mark *marks, size_t count)
 {
     size_t at = 1, size = 2;
@@ -88,7 +92,7 @@ int plx_registry_intent_begin(struct plx_registry *reg, const struct plx_registr
                               const struct plx_thin_mark *marks, size_t mark_count,
                               uint64_t **ret_kept, size_t *ret_count)
 {
-    static const char enter[] =
+    static const char enter[] = /* HOLDS-2: a row of the whole VDI; HOLDS-6: replaces the last */
         "INSERT INTO intents (vdi, instance, epoch)"
         " SELECT id, ?2, ?3 FROM vdis WHERE id = ?1 AND owner = ?2 AND epoch = ?3"
         " ON CONFLICT (vdi) DO UPDATE SET instance = excluded.instance, epoch = excluded.epoch"
@@ -114,7 +118,7 @@ int plx_registry_intent_begin(struct plx_registry *reg, const struct plx_registr
     free(labels);
     if (code)
         return code > 0 ? plx_lock_explain(reg, lock, PLX_ERR_REGISTRY) : code;
-    memmove(list, list + 1, --count * sizeof *list); /* the intent's own row */
+    memmove(list, list + 1, --count * sizeof *list); /* drops the row of the first statement */
     *ret_kept = list;
     *ret_count = count;
     return 0;
@@ -172,9 +176,9 @@ int plx_registry_heir_list(struct plx_registry *reg, const char *vdi,
     return plx_sql_list(reg, &statement, &heir_shape, (void **)ret_list, ret_count);
 }
 
-/* ---- Who reads --------------------------------------------------------------------------- */
+/* ---- The reader -------------------------------------------------------------------------- */
 
-/* Why a hold was refused, told after the fact. */
+/* Finds out, after the fact, why a hold was refused. */
 static int explain(struct plx_registry *reg, const char *vdi)
 {
     struct plx_registry_instance instance;
@@ -210,7 +214,7 @@ int plx_registry_hold(struct plx_registry *reg, const char *vdi, uint64_t seq, u
     };
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
 
-    if (code == PLX_ERR_BUSY) /* the reference to the instance */
+    if (code == PLX_ERR_BUSY) /* foreign key: no such instance */
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
                             (unsigned long long)instance);
     if (code)
@@ -267,7 +271,7 @@ static bool is_dead(struct plx_registry *registry, const struct plx_paths *paths
            plx_instance_is_dead(paths, locks, &instance, NULL);
 }
 
-/* HOLDS-3. Returns true when the intent in the way was nobody's any more, and is removed. */
+/* HOLDS-3. Returns true when the intent in the way was a leftover and was removed. */
 static bool end_stale_intent(struct plx_registry *registry, const struct plx_paths *paths,
                              struct plx_bytelock *locks, const char *vdi, uint64_t reader)
 {

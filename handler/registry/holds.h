@@ -1,4 +1,10 @@
-/* holds.h - a hold on an instant, waited for. Private to handler/registry. */
+/* holds.h - a hold on an instant, waited for. Private to handler/registry.
+ *
+ * A reader that can write to the store calls plx_hold_wait(), and plx_registry_release() when it is
+ * done. A reader that cannot write calls plx_hold_share() and closes `locks` when it is done. The
+ * process that lets snapshots go enters its intent and then asks plx_hold_is_shared(). Protocol:
+ * holds.c.
+ */
 #ifndef PLX_HOLDS_H
 #define PLX_HOLDS_H
 
@@ -7,17 +13,20 @@
 #include "registry/paths.h"
 #include "registry/registry.h"
 
-/* plx_registry_hold(), asked again while there is patience and snapshots of the VDI are being let
- * go; at once when whoever does that is proven dead, or is the instance itself, which must not be
- * doing it just now. The registry handle has the error's text. */
+/* As plx_registry_hold(). While an intent of another process is in the way, it tries again as long
+ * as the patience lasts. It removes an intent whose instance is proven dead. It also removes one of
+ * the reader's own instance, which therefore must not be letting snapshots go just now. The
+ * registry handle has the error's text. */
 int plx_hold_wait(struct plx_registry *registry, const struct plx_paths *paths,
                   struct plx_bytelock *locks, const char *vdi, uint64_t seq, uint64_t instance,
                   const struct plx_patience *patience, uint64_t *ret_hold);
-/* In place of a hold, by who cannot write (HOLDS-7); the lock goes with `locks`. */
+/* In place of a hold, for a reader that cannot write (HOLDS-7): takes the shared lock, and waits
+ * while an intent is in the way. The lock ends when `locks` is closed. */
 int plx_hold_share(struct plx_registry *registry, const struct plx_paths *paths,
                    struct plx_bytelock *locks, const char *vdi,
                    const struct plx_patience *patience);
-/* Whether somebody does, asked after an intent was entered. */
+/* Whether such a reader exists; asked after an intent was entered. true also when that cannot be
+ * found out. */
 bool plx_hold_is_shared(struct plx_bytelock *locks);
 
 #endif

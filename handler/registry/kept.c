@@ -1,19 +1,22 @@
-/* kept.c - changes that are put off, to be made with the one that comes next.
+/* kept.c - changes that are put off, to be made together with the next one.
  *
- * A commit costs four flushes, so an instance's first change carries its registration, and its last
- * one the locks that it gives up.
+ * A commit costs four flushes. So the first change of an instance carries its registration, and its
+ * last change carries the release of its locks.
  *
- * KEPT-1  What was put off goes before the next change, in its transaction. So nobody ever sees the
- *     later one without it.
- * KEPT-2  Who reads by this handle reads it, too, unless it was put off as unseen.
- * KEPT-3  What is refused is dropped, and nothing else goes with it: when all together are refused,
- *     each change is made alone, those that were put off first, so that each gets its own answer.
- *     After any other failure it waits, and is tried again with the next change, and before the
- *     next read unless it is unseen. Nobody knows whether it was made then, so when it is refused
- *     later nobody is told.
+ * KEPT-1  A change that was put off runs before the next change and in the same transaction. So
+ *     nobody ever sees the later change without the earlier one.
+ * KEPT-2  A read by the same handle sees what was put off, which is made before the read, unless it
+ *     was put off as unseen.
+ * KEPT-3  A refused change is dropped and takes no other change with it. When a transaction of
+ *     several changes is refused, each is made in a transaction of its own, in order, and gets its
+ *     own answer. After any other failure the changes wait. They are tried again with the next
+ *     change, and, unless they are unseen, before the next read. Such a change may have been made
+ *     after all, so a refusal in a later attempt is not reported: it may only mean that the first
+ *     attempt succeeded.
  * Threads: as registry.c.
- * Crash story: a crash loses what was put off. So only what may be lost is: registration of an
- *   instance that owns nothing yet, release of what the dead are recovered from.
+ * Crash story: a crash loses what was put off. So only what may be lost is put off: the
+ *   registration of an instance that owns nothing yet, and releases, which a takeover from a dead
+ *   instance makes up for.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +28,7 @@ void plx_registry_put_off(struct plx_registry *reg, enum plx_put_off how)
     reg->next = how;
 }
 
-/* The text of a statement's arguments follows the arguments. */
+/* One allocation holds the arguments, followed by their texts. */
 static bool copy_statement(const struct plx_sql *from, struct plx_sql *ret_to)
 {
     size_t bytes = from->count * sizeof *from->args, at = bytes;

@@ -1,9 +1,11 @@
 /* labels.c - see labels.h.
  *
- * LABELS-1  The log is the truth: it hears of a label first, the registry afterwards. What the
- *     registry has missed is told it by the next who closes or recovers the disk, under its lock.
- * LABELS-2  That needs the end of the log only: one label is set at a time, and the next waits
- *     until the registry has answered.
+ * LABELS-1  The log is the truth: a label is written to the log first and to the registry
+ *     afterwards. What the registry missed in between, because of a crash, it is told by the next
+ *     process that closes or recovers the disk, under the disk's lock.
+ * LABELS-2  Only the end of the log has to be read for that. One label is set at a time, and the
+ *     next one waits until the registry has answered. So what the registry misses stands at the
+ *     end of the log.
  * Threads: the caller's.
  * Crash story: telling is repeated until the registry knows all.
  */
@@ -50,7 +52,7 @@ int plx_labels_read(struct plx_store *store, uint32_t slot, uint64_t from,
     int error;
 
     *ret_labels = (struct plx_labels){0};
-    error = plx_label_list(store, slot, from, take, ret_labels, fault);
+    error = plx_label_list(store, slot, from, take, ret_labels, fault); /* LABELS-2: the end */
     if (!error && ret_labels->failed)
         error = plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     if (!from)

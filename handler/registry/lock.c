@@ -1,10 +1,22 @@
-/* lock.c - the right to write a VDI: acquire, release, take over.
+/* lock.c - the right to write a VDI: acquired, released, taken over.
  *
- * LOCK-1  A VDI has at most one holder, an instance; every new holder raises the epoch (INV-5).
- * LOCK-2  A lock ends by release of its holder, or by takeover that names holder and epoch. Nothing
- *     here knows time or liveness: the caller proves the holder dead (instance.c) or fenced.
- * LOCK-3  An answer that was lost may be asked for again: a statement accepts its own request_id.
- *     Threads and crash story: as registry.c. A holder's crash leaves the lock in place.
+ * Life of a lock (columns owner and epoch of a row of vdis):
+ *
+ *   1 free     owner NULL. plx_registry_vdi_lock() moves it on and raises the epoch
+ *   2 held     owner is an instance. plx_registry_vdi_closed() and _unlock() lead back to 1
+ *   3 left     the holder has died: the row looks as in 2. plx_registry_vdi_takeover() gives it to
+ *              another instance and raises the epoch: 2 again
+ *
+ * LOCK-1  A VDI has at most one holder, an instance, and every new holder raises the epoch (INV-5).
+ *     So owner and epoch together name one period of holding, and an old holder's statements match
+ *     no row.
+ * LOCK-2  A lock ends when its holder releases it, or by a takeover that names holder and epoch.
+ *     Nothing here knows time or liveness: the caller proves that the holder is dead (instance.c)
+ *     or fenced.
+ * LOCK-3  A call whose answer was lost may be repeated: a statement accepts a row that its own
+ *     request_id has changed already, and changes it no further.
+ * Threads: as registry.c.
+ * Crash story: each call is one transaction. A holder's crash leaves the lock in place.
  */
 #include "registry/lock.h"
 
@@ -87,7 +99,7 @@ int plx_lock_change(struct plx_registry *reg, const struct plx_registry_lock *lo
 int plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t instance,
                           struct plx_registry_lock *ret_lock)
 {
-    static const char lock[] =
+    static const char lock[] = /* LOCK-1, LOCK-3 */
         "UPDATE vdis SET owner = ?2, epoch = epoch + (owner IS NULL), request_id = ?3"
         " WHERE id = ?1 AND state = 'live'"
         " AND (owner IS NULL OR (owner = ?2 AND request_id = ?3)) RETURNING epoch";
@@ -105,7 +117,7 @@ int plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t ins
         ret_lock->epoch = epoch;
         return 0;
     }
-    if (code == PLX_ERR_BUSY) /* the reference to the instance */
+    if (code == PLX_ERR_BUSY) /* foreign key: no such instance */
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
                             (unsigned long long)instance);
     if (code > 0)
@@ -191,7 +203,7 @@ int plx_registry_vdi_accept(struct plx_registry *reg, const char *id, uint64_t i
 int plx_registry_vdi_takeover(struct plx_registry *reg, const struct plx_registry_lock *held,
                               uint64_t instance, struct plx_registry_lock *ret_lock)
 {
-    static const char take[] =
+    static const char take[] = /* LOCK-2 */
         "UPDATE vdis SET owner = ?4, epoch = ?3 + 1, request_id = ?5 WHERE id = ?1"
         " AND ((owner = ?2 AND epoch = ?3) OR (owner = ?4 AND request_id = ?5)) RETURNING epoch";
     struct plx_sql batch[] = {
@@ -201,7 +213,7 @@ int plx_registry_vdi_takeover(struct plx_registry *reg, const struct plx_registr
     uint64_t epoch;
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), &epoch_shape, &epoch);
 
-    if (code == PLX_ERR_BUSY) /* the reference to the instance */
+    if (code == PLX_ERR_BUSY) /* foreign key: no such instance */
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
                             (unsigned long long)instance);
     if (code > 0)

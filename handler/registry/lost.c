@@ -1,5 +1,7 @@
-/* lost.c - see lost.h. The statements that must not work meanwhile say so themselves: collection
- * (collections.c), intents (holds.c), creation (VDIS-4).
+/* lost.c - see lost.h.
+ *
+ * What is forbidden meanwhile is enforced elsewhere: triggers of schema/0007_trust.sql refuse
+ * collections and intents, and plx_registry_vdi_create() passes over the slots (VDIS-4).
  *
  * Threads and crash story: as registry.c.
  */

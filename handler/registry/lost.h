@@ -1,8 +1,12 @@
 /* lost.h - what a rebuild could not read or find (rebuild.h), until the operator gives it up.
  *
- * A record that cannot be read may be that of a disk, which may have been cloned from any snapshot
- * of any other one. So while there is one, nothing is collected, no snapshot goes, and its slot is
- * not given out. A disk whose labels were not all read lets no snapshot go.
+ * A row of `lost` stands for one of two things, and forbids what could harm it:
+ *
+ *   lost       what may be behind it              forbidden meanwhile
+ *   a record   a disk, cloned from any snapshot   collecting garbage; letting snapshots of any disk
+ *              of any other disk                  go; giving its slot to a new disk
+ *   labels     labels of this disk that were not  letting snapshots of this disk go
+ *              all read
  *
  * Threads: as registry.h.
  */
@@ -13,8 +17,8 @@
 
 struct plx_registry_lost {
     uint32_t slot;
-    bool labels;             /* of the disk in this slot; else its record */
-    char vdi[PLX_UUID_TEXT]; /* labels: the disk */
+    bool labels;             /* labels of the disk in this slot are lost; false: its record is */
+    char vdi[PLX_UUID_TEXT]; /* with labels: the disk's id */
     char why[256];
 };
 
@@ -22,7 +26,8 @@ int plx_registry_lost_add(struct plx_registry *reg, int64_t store,
                           const struct plx_registry_lost *lost);
 int plx_registry_lost_list(struct plx_registry *reg, int64_t store,
                            struct plx_registry_lost **ret_list, size_t *ret_count);
-/* What was lost is given up; *ret_count entries. The slots themselves are forget.c's. */
+/* Gives everything up that was lost in the store; *ret_count: how many entries there were. What
+ * happens to the slots themselves is up to forget.c. */
 int plx_registry_lost_forget(struct plx_registry *reg, int64_t store, size_t *ret_count);
 
 #endif

@@ -1,7 +1,7 @@
-/* names.c - what stores, VDIs and labels may be called; random identities.
+/* names.c - see names.h.
  *
- * NAMES-1  A valid name needs no quoting in a path, a cfgstring, a shell or SQL, and cannot be
- *     taken for another form of the same argument (a UUID, a sequence number, a time, a range).
+ * NAMES-1  A valid name needs no quoting in a path, a cfgstring, a shell or SQL. It cannot be taken
+ *     for another form of the same argument: a UUID, a sequence number, a time or a range.
  * Threads: any. No state, no crash story.
  */
 #include "registry/names.h"
@@ -16,7 +16,7 @@
 static const struct kind {
     const char *name, *word;
     size_t max;
-    bool letter_first, not_uuid, not_range;
+    bool letter_first, not_uuid, not_range; /* NAMES-1 */
 } kinds[] = {
     {"store", "store name", PLX_STORE_NAME_MAX, false, true, false},
     {"vdi", "VDI name", PLX_NAME_MAX, false, false, false},
@@ -70,7 +70,7 @@ int plx_uuid_check(const char *text)
 
 static void random_bytes(void *bytes, size_t count)
 {
-    /* Up to 256 bytes come whole and without fail once the kernel's pool is ready. */
+    /* Once its pool is ready, the kernel gives up to 256 bytes at once and never fails. */
     while (getrandom(bytes, count, 0) != (ssize_t)count)
         ;
 }

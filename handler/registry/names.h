@@ -1,4 +1,14 @@
-/* names.h - what stores, VDIs and labels may be called; random identities. Stateless. */
+/* names.h - what stores, VDIs and labels may be called; random identities. No state, any thread.
+ *
+ *   kind     allowed                                             at most
+ *   store    [A-Za-z0-9][A-Za-z0-9._-]*, must not look like a    63 characters
+ *            UUID
+ *   vdi      [A-Za-z0-9][A-Za-z0-9._-]*                          255
+ *   label    [A-Za-z][A-Za-z0-9._-]*, without ".."               127
+ *
+ * A label begins with a letter, since a digit would read as a sequence number or a time. It has no
+ * "..", since that reads as a range.
+ */
 #ifndef PLX_NAMES_H
 #define PLX_NAMES_H
 
@@ -9,15 +19,13 @@
 
 #define PLX_UUID_TEXT 37 /* 36 characters and the 0 */
 
-/* kind: "store", "vdi" or "label". Stores and VDIs: [A-Za-z0-9][A-Za-z0-9._-]*, up to 63 and 255
- * characters; a store's name must not look like a UUID. A label starts with a letter (a digit
- * would read as a sequence number or a time), and ".." is no part of it (that is a range); up to
- * 127 characters. Returns 0, or PLX_ERR_INVALID and why: one sentence that says what is allowed. */
+/* kind: "store", "vdi" or "label". Returns 0, or PLX_ERR_INVALID and in `why` one sentence that
+ * says what is allowed. */
 int plx_name_check(const char *kind, const char *name, char *why, size_t size);
 
 /* Whether text is a UUID as we write it: 36 characters, lower case. */
 int plx_uuid_check(const char *text);
-/* Random version 4 UUID; random number from 1 to 2^63-1. From the kernel; they cannot fail. */
+/* A random version 4 UUID, and a random number from 1 to 2^63-1, from the kernel. Neither fails. */
 void plx_uuid_random(char ret_text[PLX_UUID_TEXT]);
 uint64_t plx_id_random(void);
 

@@ -1,16 +1,16 @@
-/* paths.c - where the state lives, and which host this is.
+/* paths.c - see paths.h.
  *
- * PATHS-1  The host's id is that of the machine (/etc/machine-id, hashed, as its manual page asks),
- *     so that all users and state directories of a machine agree on it. Where there is none, or
- *     where somebody has put one there, it is that of STATE/host-id, which never changes once
- *     anybody has read it: it appears whole under its name, by link(), which the first of several
- *     makers wins.
- * PATHS-2  Nothing is made before something is to be put there: who only reads needs no folder, and
- *     none that can be written. A host that has no id, and can keep none, reads; it takes no store.
- * PATHS-3  What is read is a regular file. The file that was opened is looked at, not its name;
- *     opening a pipe waits for nobody.
+ * PATHS-1  The host's id is the machine's id (/etc/machine-id), hashed as its manual page asks. So
+ *     all users and state directories of a machine agree on it. STATE/host-id takes its place on a
+ *     machine without an id, or where an operator has put such a file. That file never changes once
+ *     anybody has read it: link() gives it its name when it is complete, and of several makers the
+ *     first one wins.
+ * PATHS-2  No directory is made before something is to be put into it, so a process that only reads
+ *     needs none. A host that has no id and cannot keep one can read, but it takes no store.
+ * PATHS-3  Only regular files are read. The check is made on the open file, not on its name, and
+ *     opening does not block on a pipe.
  * Threads: any, each on its own struct.
- * Crash story: a crash leaves at most a directory or a host-id.<pid> file too many.
+ * Crash story: a crash leaves at most an empty directory, or a temporary file host-id.<random>.
  */
 #include "registry/paths.h"
 
@@ -141,7 +141,8 @@ static bool machine_id(char ret_id[PLX_UUID_TEXT])
     return true;
 }
 
-/* Makes it, or reads what another has made. Empty: it cannot be kept (PATHS-2). */
+/* Makes the file, or reads the one that another process made first. *id is empty if the file cannot
+ * be kept here (PATHS-2). */
 static int get_host_id(const struct plx_paths *paths, const char *path, char *id, size_t size,
                        struct plx_fault *fault)
 {
@@ -158,7 +159,7 @@ static int get_host_id(const struct plx_paths *paths, const char *path, char *id
 static int read_host(struct plx_paths *paths, struct plx_fault *fault)
 {
     char path[PLX_PATH_MAX + 16], id[PLX_UUID_TEXT + 1];
-    bool kept = true; /* PATHS-2 */
+    bool kept = true; /* false: a host without an id (PATHS-2) */
     int code;
 
     snprintf(path, sizeof path, "%s/host-id", paths->state);
@@ -193,7 +194,7 @@ static int cannot_use(const char *path, int code, const char *why, struct plx_fa
     return plx_fault_set(fault, code, "cannot use directory %.150s: %s", path, why);
 }
 
-/* Of one that is not there (PATHS-2). */
+/* The absolute path of a directory that does not exist yet (PATHS-2). */
 static bool absolute(const char *path, char ret_path[PATH_MAX])
 {
     char folder[PATH_MAX] = "";
@@ -202,7 +203,7 @@ static bool absolute(const char *path, char ret_path[PATH_MAX])
            snprintf(ret_path, PATH_MAX, "%s%s%s", folder, folder[0] ? "/" : "", path) < PATH_MAX;
 }
 
-/* The absolute path of a directory, which may not be there yet. */
+/* The absolute path of a directory that may not exist yet. */
 static int settle(const char *path, char ret_path[PLX_PATH_MAX], struct plx_fault *fault)
 {
     char real[PATH_MAX];
@@ -213,7 +214,7 @@ static int settle(const char *path, char ret_path[PLX_PATH_MAX], struct plx_faul
     if (!realpath(path, real) && (errno != ENOENT || !absolute(path, real)))
         return cannot_use(path, errno == EACCES ? PLX_ERR_PERMISSION : PLX_ERR_INVALID,
                           strerror(errno), fault);
-    /* Room for what is appended: "/control/<number>.sock" and the like. */
+    /* Leave room for what is appended, such as "/control/<number>.sock". */
     if (strlen(real) > PLX_PATH_MAX - 64)
         return cannot_use(path, PLX_ERR_INVALID, "path too long", fault);
     snprintf(ret_path, PLX_PATH_MAX, "%s", real);
@@ -228,7 +229,7 @@ int plx_paths_make_state(const struct plx_paths *paths, struct plx_fault *fault)
 int plx_paths_make_control(const struct plx_paths *paths, struct plx_fault *fault)
 {
     char path[PLX_PATH_MAX + 16];
-    /* The default is not below the state directory. */
+    /* By default the run directory is not below the state directory. */
     bool inside = strncmp(paths->run, paths->state, strlen(paths->state)) == 0;
     int code = inside ? make_directory(paths->state, fault) : 0;
 

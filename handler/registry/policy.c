@@ -1,6 +1,7 @@
 /* policy.c - see policy.h.
  *
- * POLICY-1  What is printed is read back as the same.
+ * POLICY-1  The parsers read back what the _text() functions write, as the same protection. The
+ *     registry keeps the texts, so a disk would otherwise lose its policy on the way.
  * Threads: any. No state, no crash story.
  */
 #include "registry/policy.h"
@@ -58,7 +59,7 @@ const char *plx_duration_text(uint64_t ns, char ret_text[PLX_DURATION_TEXT])
 
     while (unit < units + UNITS - 1 && (ns % unit->ns || !ns))
         unit++;
-    /* Weeks and years in days: that is what people write. */
+    /* Weeks and years are written in days, as people do. */
     if (unit->ns > 86400 * NS_PER_S)
         unit = &units[2];
     snprintf(ret_text, PLX_DURATION_TEXT, "%llu%s", (unsigned long long)(ns / unit->ns),
@@ -93,6 +94,7 @@ int plx_protection_parse_mode(const char *text, struct plx_protection *protectio
     return error;
 }
 
+/* POLICY-1 */
 const char *plx_protection_mode_text(const struct plx_protection *protection,
                                      char ret_text[PLX_MODE_TEXT])
 {
@@ -151,6 +153,7 @@ int plx_protection_parse_tiers(const char *text, struct plx_protection *protecti
     return error;
 }
 
+/* POLICY-1 */
 const char *plx_protection_tiers_text(const struct plx_protection *protection,
                                       char ret_text[PLX_TIERS_TEXT])
 {
@@ -170,7 +173,7 @@ const char *plx_protection_tiers_text(const struct plx_protection *protection,
 
 /* ---- In the registry ---- */
 
-/* A row for what there is, none for "". */
+/* Keeps a row with this value; "" removes the row. */
 static int keep_policy(struct plx_registry *registry, const char *vdi, const char *key,
                        const char *value)
 {
@@ -197,7 +200,7 @@ int plx_policy_keep(struct plx_registry *registry, const char *vdi,
                                plx_protection_tiers_text(protection, tiers));
 }
 
-/* No row: it stays as it is. */
+/* Without a row, *protection stays as it is. */
 static int load_policy(struct plx_registry *registry, const char *vdi, const char *key,
                        int (*parse)(const char *text, struct plx_protection *protection,
                                     struct plx_fault *fault),

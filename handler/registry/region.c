@@ -1,17 +1,17 @@
 /* region.c - SQLite's file system in a part of a volume.
  *
- * REGION-1  All I/O is in whole blocks of 4 KiB, the granularity at which a torn write damages
- *     something. A database page is written at once. Journal bytes are gathered in memory until
- *     SQLite syncs the journal. Reads return what was written last, gathered bytes included.
+ * REGION-1  All I/O is in whole blocks of 4 KiB. A database page is written at once. Journal bytes
+ *     are gathered in memory until SQLite syncs the journal, or until the buffer is full. Reads
+ *     return what was written last, gathered bytes included.
  * REGION-2  The last eight bytes of a page are its stamp: a CRC32C of the rest of the page and of
  *     the page's number, and a word that is zero. Every write computes the stamp and every read
  *     checks it, so neither a damaged page nor a page at the wrong place is believed.
  * REGION-3  Without a lock no page contents are returned. A writer may be in the middle of writing
  *     page 1, and SQLite would believe the half it sees.
- * REGION-4  A database whose first page is zero is empty. Any other database fills the whole space,
- *     as far as SQLite is told. How many pages count is in the database header, and in a rollback
- *     journal how many counted before. A file size taken from the header would be wrong while that
- *     header is itself to be rolled back.
+ * REGION-4  A database whose first page is zero is empty. For any other database SQLite is told
+ *     that the file fills the whole space. SQLite finds the number of pages that count in the
+ *     database header, and the number before a transaction in its journal. A file size taken from
+ *     the header would be wrong while that header is itself to be rolled back.
  * REGION-5  The journal exists while its first byte is not zero. Deleting or truncating the journal
  *     makes that byte zero. So does SQLite at each commit (journal_mode=PERSIST).
  * REGION-6  The journal has room for a copy of every page that the database can have, so no

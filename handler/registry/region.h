@@ -47,10 +47,10 @@ struct plx_region {
     /* How long to wait for other processes that hold SQLite's locks, until this connection makes
      * its first change. NULL, and after the first change: the fixed limit of SQLITE-8. */
     const struct plx_patience *patience;
-    /* The write permission, from the tenancy (REGION-7). The file system asks it when a
-     * transaction takes its write lock, before the journal goes to the device, and before the
-     * transaction of a dead process is rolled back. When it returns false, with a fault, the change
-     * fails with that fault and nothing has changed. NULL: always allowed. */
+    /* The permission to write, given by the tenancy (REGION-7). The file system asks three times:
+     * when a transaction takes its write lock, before its journal goes to the device, and before
+     * the transaction of a dead process is rolled back. When the answer is false, with a fault, the
+     * change fails with that fault and nothing has changed. NULL: always allowed. */
     bool (*may_write)(void *context, struct plx_fault *fault);
     void *context;
     /* Called after each SHARED lock. It writes the present spans into the region, of which there

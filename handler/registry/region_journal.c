@@ -10,8 +10,9 @@
  *   4 ended     SQLite overwrites the start of the header with zeros, or deletes the journal after
  *               a rollback. flush_end() makes that durable and adds the mark.
  *
- * A crash in 1 or 2 leaves no journal. In 3 it leaves one, which the next connection rolls back, or
- * none; in 4 likewise.
+ *   crash in   leaves
+ *   1, 2       no journal
+ *   3, 4       no journal, or one that the next connection rolls back
  */
 #include <string.h>
 
@@ -173,8 +174,8 @@ int plx_region_journal_write(sqlite3_file *file, const void *buffer, int amount,
 }
 
 /* REGION-5. The end is made durable even when SQLite does not ask for a sync. SQLite does not ask
- * when it deletes a journal after a rollback. But here the next transaction overwrites the journal
- * in place, and a power cut could leave the old header with records that are half old and half new.
+ * when it deletes a journal after a rollback. But the next transaction overwrites this journal in
+ * place. A power cut could leave the old header with records that are half old and half new.
  * SQLite's journal checksum covers every 200th byte of a record only, so SQLite would take such a
  * mixture for a page. */
 int plx_region_journal_end(struct plx_region_vfs *vfs)

@@ -1,8 +1,10 @@
-/* registry.c - the handle: opening, errors, running batches, events, policies.
+/* registry.c - the handle: opening, errors, running batches, audit events, policies.
  *
- * REGISTRY-1  A call's outputs are written only after its transaction was committed.
- * REGISTRY-2  Every mutating batch carries its audit event: what is not in events did not happen.
- *     Holds and intents alone carry none (holds.c).
+ * REGISTRY-1  A call writes its outputs only after its transaction was committed. So a caller never
+ *     acts on an owner or epoch that a rollback took back.
+ * REGISTRY-2  Every changing batch has an audit event as an element, so the event commits with the
+ *     change. Exceptions: holds and intents (holds.c), the bookkeeping of collections
+ *     (collections.c) and of growth, and a region that is nearly full (SQLITE-6).
  * Threads: one at a time per handle.
  * Crash story: each call is one transaction (sqlite.c); there is no state in between.
  */
@@ -265,7 +267,8 @@ static bool is_refusal(int code)
     return code > 0 || code == PLX_ERR_EXISTS || code == PLX_ERR_BUSY || code == PLX_ERR_INVALID;
 }
 
-/* KEPT-3, of what is refused when all of it is made at once. */
+/* KEPT-3: called when the changes that were put off were refused as one transaction. Makes each of
+ * them alone, in order, and drops those that are refused. */
 static int settle_each(struct plx_registry *reg)
 {
     struct plx_sql_kept *kept = &reg->kept;
@@ -306,7 +309,7 @@ int plx_registry_settle(struct plx_registry *reg)
     return code;
 }
 
-/* KEPT-1, KEPT-3. */
+/* KEPT-1, KEPT-3: runs a change behind what was put off, as one transaction. */
 static int run_together(struct plx_registry *reg, const struct plx_sql *batch, size_t count,
                         struct sink *sink)
 {
@@ -320,7 +323,7 @@ static int run_together(struct plx_registry *reg, const struct plx_sql *batch, s
     memcpy(both + kept, batch, count * sizeof *both);
     code = run_alone(reg, true, both, kept + count, sink);
     free(both);
-    if (code > (int)kept) /* refused for its own sake: the other one waits for the next */
+    if (code > (int)kept) /* the new change itself was refused; what was put off waits on */
         return code - (int)kept;
     if (is_refusal(code)) {
         code = settle_each(reg);
@@ -349,8 +352,8 @@ static int run(struct plx_registry *reg, bool change, const struct plx_sql *batc
 int plx_sql_change(struct plx_registry *reg, const struct plx_sql *batch, size_t count,
                    const struct plx_sql_shape *shape, void *ret_item)
 {
-    /* The one row is read into memory from before the batch: a change that is done must not
-     * fail for lack of it. */
+    /* Memory for the one row is taken before the batch runs: a committed change must not be
+     * reported as failed for lack of it. */
     struct sink sink = {.shape = shape, .room = 1};
     bool kept = reg->next != PLX_NOW && !shape && plx_sql_keep(reg, batch, count);
     int code;
@@ -362,7 +365,7 @@ int plx_sql_change(struct plx_registry *reg, const struct plx_sql *batch, size_t
         return plx_sql_fail(reg, PLX_ERR_NOMEM, "out of memory changing the registry");
     code = run(reg, true, batch, count, &sink);
     PLX_ASSERT(sink.count <= 1);
-    if (code == 0 && ret_item && sink.count)
+    if (code == 0 && ret_item && sink.count) /* REGISTRY-1 */
         memcpy(ret_item, sink.items, shape->size);
     free(sink.items);
     return code;
@@ -456,7 +459,7 @@ int plx_registry_policy_set(struct plx_registry *reg, const char *vdi, const cha
     static const char unset[] = "DELETE FROM policies WHERE vdi = ?1 AND key = ?2 RETURNING value";
     struct plx_sql batch[] = {
         SQL_MUST(value ? set : unset, SQL_TEXT(vdi), SQL_TEXT(key), SQL_TEXT(value ? value : "")),
-        SQL_EVENT(reg, value ? "policy set" : "policy unset", vdi, key),
+        SQL_EVENT(reg, value ? "policy set" : "policy unset", vdi, key), /* REGISTRY-2 */
     };
     int code;
 

@@ -1,24 +1,28 @@
 /* retention.c - see retention.h.
  *
- * RETENTION-1  A level is applied to whole periods of its interval only: the one that is under way
- *     waits until it has passed. So a level's next run never begins within a period, and of each
- *     exactly the first snapshot stays, however often it runs.
- * RETENTION-2  Coarser levels first; a finer one goes on behind what a coarser one has looked at.
- * RETENTION-3  Level n, which lets all go, always begins at the oldest: what was kept there for a
- *     label or a reader goes when nothing keeps it any more. The other levels do not look back:
- *     such a snapshot stays until level n comes to it.
- * RETENTION-4  When in doubt a snapshot stays: a clock that is in doubt lets nothing go (witness.c
- *     has that rule), and one that went back neither. Progress that was lost is made again with the
- *     same result; so is what lies more than a day ahead, for nobody would wait that long.
- * RETENTION-5  Where all was let go it is looked through once more: what is left before a rewind
- *     goes at last, when nothing else does (RECLAIM-9). A dry run asks for that first, as nothing
- *     goes meanwhile; all before that rewind are counted then.
- * RETENTION-6  Thrifty: what would be written anew in small steps waits until some MiB of log have
- *     gathered (thrift.c), and the window ends up to a sixteenth late: so each record of the log is
- *     read and written anew about once for each level that it passes. Key frames stay where that
- *     sixteenth needs them. A level that waits is asked again at the next look.
+ * RETENTION-1  A level is applied to whole periods of its interval only; the present period waits
+ *     until it has passed. So a level's next run never begins inside a period, and of each period
+ *     exactly the first snapshot stays, however often the level runs.
+ * RETENTION-2  Coarser levels run first. A finer level begins behind what a coarser one has looked
+ *     at, so no level reads what another one has thinned.
+ * RETENTION-3  Level n, which lets everything go, always begins at the oldest snapshot. So a
+ *     snapshot that stayed for a label or a reader goes as soon as nothing keeps it. The other
+ *     levels do not look back: such a snapshot stays until level n reaches it.
+ * RETENTION-4  In doubt a snapshot stays. A clock in doubt lets nothing go (witness.c has that
+ *     rule), nor does a clock that went back. Lost progress is made again, with the same result.
+ *     Progress that lies more than a day in the future counts as lost, since otherwise thinning
+ *     would stop until then.
+ * RETENTION-5  A range in which everything may go is looked through again as long as something
+ *     went, unless the work is thrifty. What is left before a rewind goes only when nothing else of
+ *     the range goes (RECLAIM-9). In a dry run nothing goes, so it asks for that part first and
+ *     counts everything before that rewind as going.
+ * RETENTION-6  Thrifty work avoids small rewrites. What would be rewritten in small steps waits
+ *     until some MiB of log have gathered (thrift.c), and the window ends up to a sixteenth late.
+ *     So each log record is read and rewritten about once for each level that it passes. Key frames
+ *     stay at the distance that this sixteenth needs. A level that waits is asked again at the next
+ *     look.
  * Threads: the caller's.
- * Crash story: progress is written after what it tells of.
+ * Crash story: progress is written after the work that it describes, so a crash only repeats work.
  */
 #include "registry/retention.h"
 
@@ -37,7 +41,7 @@
 #define LOOKS_PER_TIER 64u
 #define LAGS_PER_WINDOW 16u
 #define SHORTER_BY 16u
-#define ATTEMPTS 3u /* what was to go came into use meanwhile */
+#define ATTEMPTS 3u /* after BUSY: a snapshot that was to go came into use meanwhile */
 
 /* ---- The plan ---- */
 
@@ -77,13 +81,14 @@ uint64_t plx_retention_shorter(uint64_t oldest, uint64_t newest)
     return oldest + plx_max_u64(numbers / SHORTER_BY, 1);
 }
 
-/* RETENTION-6 */
+/* RETENTION-6: how late the window may end. */
 static uint64_t lag_ns(const struct plx_retention *retention)
 {
     return retention->thrifty ? plx_retention_window_ns(&retention->policy) / LAGS_PER_WINDOW : 0;
 }
 
-/* RETENTION-1. Of level n: what its snapshots are apart by then, or as often as anybody looks. */
+/* RETENTION-1: the period of a level. Level n has no interval of its own and uses that of the last
+ * tier. Where every snapshot stays (interval 0), the period is how often the policy is applied. */
 static uint64_t period_ns(const struct plx_retention *retention, unsigned level)
 {
     const struct plx_protection *policy = &retention->policy;
@@ -93,7 +98,8 @@ static uint64_t period_ns(const struct plx_retention *retention, unsigned level)
     return level == policy->tiers ? plx_max_u64(every_ns, lag_ns(retention)) : every_ns;
 }
 
-/* Up to when a level applies: whole periods, older than the tier before keeps. 0: to nothing. */
+/* The time before which a level applies: what the previous tier keeps is excluded, and the present
+ * period. 0: the level applies to nothing yet. */
 static uint64_t level_before_ns(const struct plx_retention *retention, unsigned level,
                                 uint64_t now_ns)
 {
@@ -164,7 +170,7 @@ static bool worth_a_further_round(const struct plx_thin *thin, const struct plx_
     return !thin->dry_run && !thin->thrifty && !thin->every_ns && sum->snapshots > gone_before;
 }
 
-/* RETENTION-5 */
+/* RETENTION-5, in a dry run: what would go before a rewind. *ret_past: up to where. */
 static int count_past(const struct plx_retention_work *work, const struct plx_thin *thin,
                       uint64_t *ret_past, struct plx_thinned *sum, struct plx_fault *fault)
 {
@@ -199,7 +205,7 @@ int plx_retention_thin(const struct plx_retention_work *work, const struct plx_t
         error = thin_slice(work, &slice, &one, fault);
         if (error)
             break;
-        if (one.upto <= past) /* no slice reaches across a rewind */
+        if (one.upto <= past) /* counted in `past`; no slice reaches across a rewind */
             one.snapshots = 0;
         add(ret_sum, &one);
         further = !one.through && one.upto > slice.after && one.upto < thin->upto;
@@ -249,14 +255,14 @@ int plx_retention_shorten(const struct plx_retention_work *work, uint64_t oldest
 
     *ret_sum = (struct plx_thinned){0};
     while (!error && !ret_sum->snapshots && thin.upto < newest) {
-        thin.after = ret_sum->upto; /* what is held at the beginning */
+        thin.after = ret_sum->upto; /* skips what is held at the beginning */
         thin.upto = plx_retention_shorter(thin.upto, newest);
         error = plx_retention_thin(work, &thin, ret_sum, fault);
     }
     return error;
 }
 
-/* From the beginning: it must not matter how far the levels have come. */
+/* A preview begins at the oldest snapshot: the progress of the levels must not matter. */
 int plx_retention_preview(const struct plx_protection *policy, uint64_t now_ns,
                           const struct plx_retention_work *work, struct plx_thinned *ret_sum,
                           struct plx_fault *fault)
@@ -280,7 +286,7 @@ int plx_retention_preview(const struct plx_protection *policy, uint64_t now_ns,
     return error;
 }
 
-/* ---- In the registry: TIERS|UPTO:BEFORE,... ---- */
+/* ---- In the registry, as TIERS|UPTO:BEFORE,... with one pair for each level ---- */
 
 int plx_retention_keep(struct plx_registry *registry, const char *vdi,
                        const struct plx_retention *retention)

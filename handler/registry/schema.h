@@ -1,4 +1,5 @@
-/* schema.h - the migrations of schema/, embedded at build time by schema/embed.cmake. */
+/* schema.h - the registry's schema: the migrations of schema/, embedded by schema/embed.cmake at
+ * build time. Migration n brings a database from schema n - 1 to n (sqlite_open.c runs them). */
 #ifndef PLX_SCHEMA_H
 #define PLX_SCHEMA_H
 

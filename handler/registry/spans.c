@@ -1,40 +1,50 @@
 /* spans.c - see spans.h.
  *
- * SPANS-1  Extents are the system's in the registry, durably, before the superblock names them:
- *     from then on no claim gets them. They were never used before (EXTENTS-2), so nothing refers
+ * How the registry gets a span, and what a crash leaves:
+ *
+ *   step                                              a crash afterwards leaves
+ *   1 one transaction makes never used extents the    system extents that no superblock names; the
+ *     system's (SPANS-1)                              next growth takes them
+ *   2 their headers are read (SPANS-4)                the same
+ *   3 under SQLite's EXCLUSIVE lock the superblock    one of its two slots counts (GROW-2), and all
+ *     gets the span (SPANS-2)                         readers agree which
+ *
+ * Nothing in the new span becomes durable before the superblock that names the span: each process
+ * that begins to use the span flushes the device first (REGION-9).
+ *
+ * SPANS-1  Extents become the system's in the registry, durably, before the superblock names them.
+ *     From then on no claim gets them. They were never used before (EXTENTS-2), so nothing refers
  *     to them and nobody writes there.
- * SPANS-2  The superblock gets its span while this process alone has the registry, by SQLite's
- *     exclusive lock: nobody works with the old spans then, and there is no journal to be rolled
- *     back. Who comes next looks at the superblock under a lock of its own (REGION-9), whichever
+ * SPANS-2  The superblock gets its span while this process alone has the registry, under SQLite's
+ *     EXCLUSIVE lock. So nobody works with the old spans, and no journal waits to be rolled back.
+ *     Every later connection reads the superblock under a lock of its own (REGION-9), whichever
  *     program it is and however long it has had the registry open.
- * SPANS-3  What the superblock names is the system's in a registry that is made anew (rebuild.c),
- *     and what it does not name is not: SPANS-1 holds there, too.
- * SPANS-4  That they were never used is only what the registry says, which may have lost a write.
- *     Their headers are read before the superblock names them. One that was ever written puts the
- *     store in doubt. One that cannot be believed is sealed, as where extents are claimed
- *     (attach.c, ATTACH-10), and what is left around it is taken; a call does so three times.
- * SPANS-5  No more at once than there is room for rows of, in what the registry has so far: at
- *     least half as much as it has (GROW-7) is that always, but for what SPANS-4 or a crash has
- *     left.
+ * SPANS-3  A registry that is made anew (rebuild.c) has as system extents what the superblock
+ *     names, and no others. So SPANS-1 holds there, too.
+ * SPANS-4  That the extents were never used is only what the registry says, and the registry may
+ *     have lost a write. So their headers are read before the superblock names them. A header that
+ *     was ever written puts the store in doubt. An extent whose header cannot be believed is
+ *     sealed, as where extents are claimed (ATTACH-10), and the extents around it are taken. One
+ *     call does so at most three times.
+ * SPANS-5  One step takes at most as many extents as the registry has room for rows in its present
+ *     spans. A growth by at least half of the present size (GROW-7) always has that room, except
+ *     for what SPANS-4 or a crash has left.
  * Threads: the caller's, who has the right to grow (GROWTH-1).
- * Crash story: before SPANS-1's commit
- *   nothing has happened. After it there are extents of the system that the superblock does not
- *   name: nobody's, until the next growth takes them. While the superblock is written one of its
- *   slots counts (GROW-2), and all agree which: if it is the new one, nothing that is
- *   made durable in the span is so before the superblock itself.
+ * Crash story: the table above.
  */
 #include "registry/spans.h"
 
 #include <stdlib.h>
 
-#define ROWS_PER_PAGE 16 /* of extents, in table and indexes: twice as many fit */
+#define ROWS_PER_PAGE 16 /* extents per page, in table and indexes; twice as many would fit */
 
 struct addition {
     struct plx_store *store;
     struct plx_registry_range run;
 };
 
-/* The first ones that are the system's and that the superblock does not name; none: 0 extents. */
+/* The first consecutive system extents that the superblock does not name, left by a crash or by
+ * SPANS-4. 0 extents: there are none. */
 static int find_left(struct plx_registry *registry, int64_t store_row,
                      const struct plx_store *store, struct plx_registry_range *ret_run)
 {
@@ -70,7 +80,7 @@ static int doubt(struct plx_registry *registry, int64_t store_row, uint64_t no,
     return error;
 }
 
-/* SPANS-4. *ret_no: after CORRUPT, whose header cannot be believed. */
+/* SPANS-4. *ret_no: after CORRUPT, the extent whose header cannot be believed. */
 static int check_unused(struct plx_registry *registry, int64_t store_row, struct plx_store *store,
                         const struct plx_registry_range *run, uint64_t *ret_no,
                         struct plx_fault *fault)
@@ -100,7 +110,7 @@ static int add_span(void *context, struct plx_fault *fault)
                                        fault);
 }
 
-/* SPANS-5 */
+/* SPANS-5: lowers *most, but not below `least`. */
 static int limit(struct plx_registry *registry, uint64_t least, uint64_t *most)
 {
     uint64_t used, pages;

@@ -1,8 +1,17 @@
 /* sql.h - between the registry's calls and a driver: batches of SQL. Private to handler/registry.
  *
- * A driver runs a batch of statements as one transaction and hands their rows up. All that is
- * SQLite's or rqlite's own (connections, retries, error texts) stays below this line; all that is
- * Parallax's (what the statements say) stays above it, so both run the same SQL.
+ * A driver runs a batch of statements as one transaction and hands the rows up. What belongs to
+ * SQLite or rqlite (connections, retries, error texts) stays below this line. What belongs to
+ * Parallax (what the statements say) stays above it, so both drivers run the same SQL.
+ *
+ * A changing call looks like this. The first statement must return a row, else the whole batch is
+ * rolled back and plx_sql_change() returns its number, 1:
+ *
+ *   struct plx_sql batch[] = {
+ *       SQL_MUST(statement, SQL_TEXT(id), SQL_INT(size)),
+ *       SQL_EVENT_VDI(reg, "vdi resize", id),
+ *   };
+ *   code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
  */
 #ifndef PLX_SQL_H
 #define PLX_SQL_H
@@ -18,15 +27,15 @@ enum plx_sql_kind {
 struct plx_sql_value {
     enum plx_sql_kind kind;
     int64_t number;
-    const char *text; /* of a column: valid while its row is being handed up; never NULL */
+    const char *text; /* of a column: never NULL, valid while its row is being handed up */
 };
 
 struct plx_sql {
-    const char *text; /* static: drivers keep it prepared under this address */
+    const char *text; /* static: the driver finds the prepared statement by this address */
     bool must;        /* it must return a row, else the whole batch is rolled back */
-    unsigned leaves;  /* it is left out where less than this part of a region is free; 0: never */
+    unsigned leaves;  /* n: skipped while less than 1/n of a region's pages is free; 0: never */
     bool quiet;       /* its rows are not handed up */
-    bool joined;      /* it is of one change with the statement before it (kept.c) */
+    bool joined;      /* it belongs to the same change as the statement before it (kept.c) */
     size_t count;
     const struct plx_sql_value *args; /* ?1 and on */
 };
@@ -53,7 +62,7 @@ struct plx_sql {
     {                                                                                              \
         __VA_ARGS__                                                                                \
     }
-/* One element of a batch: statement text, arguments. */
+/* One element of a batch: a statement's text and its arguments. */
 #define SQL(statement, ...)                                                                        \
     {                                                                                              \
         .text = statement, SQL_ARGS(__VA_ARGS__)                                                   \
@@ -62,12 +71,15 @@ struct plx_sql {
     {                                                                                              \
         .text = statement, .must = true, SQL_ARGS(__VA_ARGS__)                                     \
     }
-/* The last fifth of a region's pages is for what goes on, the last eighth for what frees something,
- * the last sixteenth for what ends, and for what makes the region longer. */
+/* Values of `leaves`. The fuller a region, the fewer kinds of statements still run (SQLITE-6):
+ *
+ *   the last fifth of the pages   is for work that goes on
+ *   the last eighth               for work that frees something
+ *   the last sixteenth            for work that ends, and for making the region longer */
 #define PLX_SQL_LEAVES_NEW 5
 #define PLX_SQL_LEAVES_EXTENT 8
 #define PLX_SQL_LEAVES_GARBAGE 16
-/* One of which nothing depends: an event. */
+/* A statement that nothing depends on: an audit event. */
 #define SQL_EXTRA(statement, ...)                                                                  \
     {                                                                                              \
         .text = statement, .leaves = PLX_SQL_LEAVES_NEW, SQL_ARGS(__VA_ARGS__)                     \
@@ -77,30 +89,30 @@ struct plx_sql {
 struct plx_registry_ops {
     /* Runs the batch, as a transaction if `change`, and calls row for each row of each statement.
      * Returns 0, a negative code with *ret_fault set, or n when the n-th statement (from 1) must
-     * return a row and did not. Anything but 0 means that nothing was changed, except REGISTRY.
+     * return a row and did not. Unless it returns 0 or REGISTRY, nothing was changed.
      * A broken constraint is EXISTS (unique), BUSY (reference) or INVALID (check). */
     int (*run)(void *driver, bool change, const struct plx_sql *batch, size_t count,
                void (*row)(void *context, const struct plx_sql_value *columns, size_t count),
                void *context, struct plx_fault *ret_fault);
-    /* Reads all of it: REGISTRY when its structure is damaged, another code when it could not be
+    /* Reads the whole database. REGISTRY: its structure is damaged. Another code: it could not be
      * read. */
     int (*check)(void *driver, struct plx_fault *fault);
     /* registry.h: plx_registry_put(), _get() and _room(). */
     int (*put)(void *driver, const char *file, struct plx_fault *fault);
     int (*get)(void *driver, const char *file, struct plx_fault *fault);
     int (*room)(void *driver, uint64_t *ret_used, uint64_t *ret_pages, struct plx_fault *fault);
-    /* registry.h: plx_registry_alone(). NULL: it does not lie in a store. */
+    /* registry.h: plx_registry_alone(). NULL: the registry is a file. */
     int (*alone)(void *driver, int (*work)(void *context, struct plx_fault *fault), void *context,
                  struct plx_fault *fault);
     void (*close)(void *driver);
 };
 
-/* Statements in memory of their own: what was put off (plx_registry_put_off()). */
+/* The changes that were put off (plx_registry_put_off()), as copies of their statements. */
 struct plx_sql_kept {
     struct plx_sql *batch;
     size_t count;
-    size_t tried; /* so many of the first: that failed, and they may have been made */
-    bool seen;    /* some of it must be there for who reads */
+    size_t tried; /* how many of the first were tried and failed; they may have been made */
+    bool seen;    /* some of them must be made before a read */
 };
 
 struct plx_registry {
@@ -108,49 +120,52 @@ struct plx_registry {
     void *driver;
     struct plx_fault fault;
     char who[128];
-    char store[PLX_STORE_NAME_MAX + 1]; /* what its one store is called here; empty: not known */
-    char named[PLX_STORE_NAME_MAX + PLX_NAME_MAX + 8]; /* plx_sql_named() */
-    enum plx_put_off next;                             /* what becomes of the next change */
+    char store[PLX_STORE_NAME_MAX + 1]; /* the store's name for messages; empty: not known */
+    char named[PLX_STORE_NAME_MAX + PLX_NAME_MAX + 8]; /* the answer of plx_sql_named() */
+    enum plx_put_off next;                             /* whether the next change is put off */
     struct plx_sql_kept kept;
-    /* Of one that lies in a store (embedded.h); else NULL. */
+    /* Owned by a handle of embedded.h; else NULL. */
     struct plx_device *device;
     struct plx_bytelock *locks;
 };
 
 int plx_sqlite_open(const char *path, const struct plx_registry_ops **ret_ops, void **ret_driver,
                     struct plx_fault *fault);
-/* volume: for messages. Copies the region; its device and locks stay the caller's. */
+/* Copies the region; its device and locks stay the caller's. volume is a name for messages. */
 int plx_sqlite_open_region(const struct plx_region *region, const char *volume,
                            const struct plx_registry_ops **ret_ops, void **ret_driver,
                            struct plx_fault *fault);
 
-/* Whether less than such a part of a region's pages is free. pages 0: a file. */
+/* Whether less than 1/leaves of a region's pages is free. pages 0: a file, which never is. */
 bool plx_sql_crowded(uint64_t used, uint64_t pages, unsigned leaves);
-/* Whether that is why a statement was left out. */
+/* Whether a statement with this `leaves` would be skipped now: asked to explain a refusal. */
 bool plx_sql_left_out(struct plx_registry *reg, unsigned leaves);
 #define PLX_SQL_MORE_ROOM ", or make volume 0 larger ('parallax store grow')"
 
-/* What was put off (kept.c): a copy of this batch joins it; false: no memory for that. */
+/* kept.c. Adds a copy of the batch, as one change, to what was put off. false: out of memory. */
 bool plx_sql_keep(struct plx_registry *reg, const struct plx_sql *batch, size_t count);
-/* The first so many statements of it: whole changes. */
+/* Forgets the first `count` statements, which must be whole changes. */
 void plx_sql_drop_kept(struct plx_registry *reg, size_t count);
-/* Where the change after that at `at` begins. */
+/* The index at which the change after the one at `at` begins. */
 size_t plx_sql_next_kept(const struct plx_sql_kept *kept, size_t at);
 
-/* How a row becomes an item: read fills a zeroed one from the columns of its statement. */
+/* How a row becomes an item of `size` bytes: read() fills a zeroed item from the row's columns. */
 struct plx_sql_shape {
     size_t size;
     void (*read)(void *item, const struct plx_sql_value *columns);
 };
 
-/* Run a batch; results as for ops->run. What was put off goes before it (kept.c). plx_sql_change
- * reads the only row it expects into ret_item (shape NULL: none wanted; else one statement only
- * returns rows); plx_sql_get likewise, and returns NOT_FOUND, without a text, when there is none.
+/* These four run a batch, after what was put off (kept.c). They return what ops->run returns.
+ *
+ *   plx_sql_change        a change; one statement may return one row, which is read into ret_item
+ *                         (shape NULL: no row is wanted)
+ *   plx_sql_change_list   a change; the rows of all statements make a list
+ *   plx_sql_get           a query of one row; NOT_FOUND, without a text, when there is none
+ *   plx_sql_list          a query of any number of rows
  */
 int plx_sql_change(struct plx_registry *reg, const struct plx_sql *batch, size_t count,
                    const struct plx_sql_shape *shape, void *ret_item);
-/* A change whose rows make a list, of all its statements in order. NOMEM here may come after the
- * change was made. */
+/* NOMEM here may come after the change was made. */
 int plx_sql_change_list(struct plx_registry *reg, const struct plx_sql *batch, size_t count,
                         const struct plx_sql_shape *shape, void **ret_list, size_t *ret_count);
 int plx_sql_get(struct plx_registry *reg, const struct plx_sql *statement,
@@ -158,15 +173,17 @@ int plx_sql_get(struct plx_registry *reg, const struct plx_sql *statement,
 int plx_sql_list(struct plx_registry *reg, const struct plx_sql *statement,
                  const struct plx_sql_shape *shape, void **ret_list, size_t *ret_count);
 
-/* For one message: STORE/VDI, or VDI 'NAME' where the store's name is not known. */
+/* How a message names a disk: STORE/VDI, or VDI 'NAME' when the handle does not know the store's
+ * name. Valid until the next call. */
 const char *plx_sql_named(struct plx_registry *reg, const char *vdi);
 int plx_sql_fail(struct plx_registry *reg, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void plx_sql_copy(char *to, size_t size, const struct plx_sql_value *column);
 uint64_t plx_sql_now(void);
 
-/* Audit events, as the last element of a batch. The subject is a string known beforehand, or a
- * VDI whose row, as the batch left it, becomes the detail. */
+/* Audit events, as the last element of a batch. SQL_EVENT has a subject and detail known
+ * beforehand. In SQL_EVENT_VDI the subject is a VDI's id and the detail is that VDI's row, as the
+ * batch left it. */
 extern const char plx_sql_event[], plx_sql_event_vdi[];
 #define SQL_EVENT(reg, what, subject, detail)                                                      \
     SQL_EXTRA(plx_sql_event, SQL_INT(plx_sql_now()), SQL_TEXT((reg)->who), SQL_TEXT(what),         \

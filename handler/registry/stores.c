@@ -1,9 +1,10 @@
 /* stores.c - stores, their volumes, and the instances that have them open.
  *
- * STORES-1  Ranges of extents follow each other without gaps: a volume starts where those before it
- *     end, and what it becomes larger by comes behind all that there is then (growth.c).
- * STORES-2  An instance's row is there while it owns anything (foreign keys; INV-5). Threads and
- *     crash story: as registry.c.
+ * STORES-1  Ranges of extents follow each other without gaps. A volume begins where those before it
+ *     end. What a volume grows by comes behind all extents that exist then (growth.c).
+ * STORES-2  An instance's row exists as long as the instance owns a lock or an extent. Foreign keys
+ *     refuse to remove it earlier, so nothing is ever owned by an unknown instance (INV-5).
+ * Threads and crash story: as registry.c.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +30,8 @@ static void read_store(void *item, const struct plx_sql_value *columns)
 
 static const struct plx_sql_shape store_shape = {sizeof(struct plx_registry_store), read_store};
 
-/* The two statements that enter a volume: where the volumes so far end, or not at all (STORES-1),
- * and its first extents as the system's. args must outlive them. */
+/* The two statements that enter a volume and its first extents, the system's. The first one enters
+ * nothing unless the volume begins where the others end (STORES-1). args must outlive them. */
 static void enter_volume(const char *store_uuid, const struct plx_registry_volume *volume,
                          struct plx_sql_value args[7], struct plx_sql ret_batch[2])
 {
@@ -306,7 +307,7 @@ static int enter_instance(struct plx_registry *reg, const struct plx_registry_in
     if (!instance->id || (instance->host[0] && plx_uuid_check(instance->host)))
         return plx_sql_fail(reg, PLX_ERR_INVALID, "instance %s: its id or host is not valid", id);
     code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
-    if (code == PLX_ERR_BUSY) /* the reference to the store */
+    if (code == PLX_ERR_BUSY) /* foreign key: no such store */
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "the store is not in the registry (any more)");
     if (code == PLX_ERR_EXISTS)
         return plx_sql_fail(reg, code, "instance %s is registered already", id);
@@ -343,7 +344,7 @@ int plx_registry_instance_unregister(struct plx_registry *reg, uint64_t id)
     code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
     if (code > 0)
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %s is not registered", text);
-    if (code == PLX_ERR_BUSY)
+    if (code == PLX_ERR_BUSY) /* STORES-2: a foreign key */
         return plx_sql_fail(reg, code, "instance %s still owns locks or extents", text);
     return code;
 }

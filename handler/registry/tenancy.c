@@ -1,7 +1,8 @@
 /* tenancy.c - see tenancy.h.
  *
  * TENANCY-1  A page is written with the next generation, and only while its writer holds the lock
- *     on PLX_BYTE_HOME. So one process of a machine writes at a time.
+ *     on PLX_BYTE_HOME. So one process of a machine writes at a time. (The first page of a new
+ *     store needs no lock: formatting has the volume for itself.)
  * TENANCY-2  At every instant one slot is whole and durable, and says who has the store and that it
  *     may be open. What is written where:
  *
@@ -16,9 +17,10 @@
  *     must not leave both slots unusable. Once A says "open", it stays as it is. A power cut that
  *     loses "closed" or a counter only makes the next host watch in vain. "Open again" is flushed,
  *     so that an older "closed" cannot come back under a store that is in use.
- * TENANCY-3  A process that takes a store over (for another boot or inode, after a release, by the
- *     operator's word) writes the page, waits, and reads it again before it does anything else. If
- *     two take the store at the same time, the one whose page was overwritten notices.
+ * TENANCY-3  A process that takes a store over writes the page, waits, and reads the page again
+ *     before it does anything else. If two processes take the store at the same time, the one whose
+ *     page was overwritten notices. This holds for another boot or inode, after a release, and for
+ *     the operator's word.
  * TENANCY-4  The counter never goes back while its host lives. A counter that did go back belongs
  *     to an older page: somebody restored the volume beneath us. The tenancy is fenced.
  * TENANCY-5  A counter that stands still proves death only on the same machine. A process that is
@@ -478,7 +480,7 @@ int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tena
     error = plx_device_open(options->volume, &device_options, &t->device, fault);
     if (!error)
         error = plx_bytelock_open(options->volume, &t->locks, fault);
-    if (!error && plx_superblock_probe(t->device, &info, NULL) == 0) /* whoever writes comes by */
+    if (!error && plx_superblock_probe(t->device, &info, NULL) == 0) /* every writer passes here */
         error = plx_superblock_check_known(t->device, info.unknown, fault);
     if (!error)
         error = begin(t, fault);

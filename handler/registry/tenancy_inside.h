@@ -32,8 +32,8 @@ struct page {
 };
 
 enum slot {
-    SLOT_STATE,   /* slot A: who has the store; written with each change of that */
-    SLOT_COUNTER, /* slot B: the same, and the counter; written every second */
+    SLOT_STATE,   /* slot A: written with a new host, boot or inode, and with the first "open" */
+    SLOT_COUNTER, /* slot B: written together with A, and alone for all else (TENANCY-2) */
 };
 
 struct plx_tenancy {

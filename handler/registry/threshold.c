@@ -1,8 +1,8 @@
 /* threshold.c - see threshold.h.
  *
- * THRESHOLD-1  What is printed is read back as the same.
- * THRESHOLD-2  A row that cannot be read (of a later version, or edited by hand) is no limit: a
- *     warning is lost, nothing else.
+ * THRESHOLD-1  plx_threshold_parse() reads back what plx_threshold_text() writes.
+ * THRESHOLD-2  A row that cannot be read (written by a later version, or edited by hand) is no
+ *     limit. A warning is lost, and nothing else.
  * Threads: any. No state, no crash story.
  */
 #include "registry/threshold.h"
@@ -30,6 +30,7 @@ bool plx_threshold_parse(const char *text, struct plx_threshold *ret_threshold)
     return true;
 }
 
+/* THRESHOLD-1 */
 const char *plx_threshold_text(const struct plx_threshold *threshold,
                                char ret_text[PLX_THRESHOLD_TEXT])
 {
@@ -42,7 +43,7 @@ const char *plx_threshold_text(const struct plx_threshold *threshold,
 
 uint64_t plx_threshold_at(const struct plx_threshold *threshold, uint64_t size_bytes)
 {
-    /* No size is large enough for a hundred times as much to overflow (PLX_ADDR_BITS). */
+    /* A hundred times the largest possible size does not overflow (PLX_ADDR_BITS). */
     return threshold->percent ? size_bytes * threshold->percent / 100 : threshold->bytes;
 }
 
@@ -82,7 +83,7 @@ int plx_threshold_load_vdi(struct plx_registry *registry, const char *vdi,
     return take(error, text, ret_threshold);
 }
 
-/* NULL: none. */
+/* The row's text; NULL: no limit, so no row. */
 static const char *row_of(const struct plx_threshold *threshold, char text[PLX_THRESHOLD_TEXT])
 {
     return threshold->percent || threshold->bytes ? plx_threshold_text(threshold, text) : NULL;

@@ -1,13 +1,16 @@
 /* vdis.c - virtual disks and their labels.
  *
- * VDIS-1  A slot belongs to one VDI, live or deleted, until it is purged.
- * VDIS-2  A name belongs to at most one live VDI of a store.
- * VDIS-3  Whatever a VDI's record or log also says (size, name, state, labels) changes only for the
- *     holder of its lock: the statement compares owner and epoch.
- * VDIS-4  A slot whose record could not be read (lost.h) is given to no other one: its record
- *     stays. Threads and crash story: as registry.c. The registry and the store change one after
- *     the other; a crash in between leaves the VDI locked by a dead instance, and takeover looks at
- *     both.
+ * VDIS-1  A slot belongs to one VDI, live or deleted, until the VDI is purged. Its record stays in
+ *     use until then: clones and the freeing of blocks need it.
+ * VDIS-2  A name belongs to at most one live VDI of a store. Deleted VDIs may share names.
+ * VDIS-3  What a VDI's record or log says as well (size, name, state, labels) changes only for the
+ *     holder of its lock. The statement compares owner and epoch, so registry and store cannot be
+ *     changed by two processes.
+ * VDIS-4  A slot whose record could not be read (lost.h) is given to no new VDI: that record must
+ *     stay as it is until the operator gives it up.
+ * Threads: as registry.c.
+ * Crash story: the registry and the store change one after the other. A crash in between leaves the
+ *   VDI locked by a dead instance. Whoever takes it over compares both.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +75,7 @@ static int check_vdi(struct plx_registry *reg, const struct plx_registry_vdi *vd
     return 0;
 }
 
-/* VDIS-4: the lowest one that is free: 0, or the first one whose predecessor alone is taken. */
+/* VDIS-4: the lowest free slot. It is 0, or follows a slot that a VDI or a lost record has. */
 #define IS_FREE(slot)                                                                              \
     " NOT EXISTS (SELECT 1 FROM vdis WHERE store = ?2 AND vdis.slot = " slot ")"                   \
     " AND NOT EXISTS (SELECT 1 FROM lost WHERE store = ?2 AND lost.slot = " slot ")"
@@ -109,7 +112,7 @@ int plx_registry_vdi_create(struct plx_registry *reg, const struct plx_registry_
     if (code > 0)
         return plx_sql_fail(reg, PLX_ERR_NOSPACE, "the store has room for %u VDIs, and no more",
                             slots);
-    if (code == PLX_ERR_EXISTS)
+    if (code == PLX_ERR_EXISTS) /* VDIS-2: a unique index */
         return plx_sql_fail(reg, code, "%s exists already", plx_sql_named(reg, vdi->name));
     if (code == PLX_ERR_BUSY)
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND,
@@ -194,7 +197,8 @@ int plx_registry_vdi_list(struct plx_registry *reg, int64_t store, bool deleted,
     static const char live[] =
         "SELECT " VDI_COLUMNS " FROM vdis WHERE store = ?1 AND state = 'live' AND name > ?2"
         " ORDER BY name LIMIT ?3";
-    /* Deleted ones may share a name: a page ends with the last of the name. */
+    /* Deleted VDIs may share a name (VDIS-2), and the next call begins behind a name. So a list
+     * ends with the last row of a name, even where that exceeds the limit. */
     static const char dead[] =
         "SELECT " VDI_COLUMNS " FROM vdis WHERE store = ?1 AND state = 'deleted' AND name > ?2"
         " AND name <= coalesce((SELECT name FROM vdis WHERE store = ?1 AND state = 'deleted'"
@@ -234,7 +238,7 @@ int plx_registry_vdis_takeover(struct plx_registry *reg, uint64_t dead, uint64_t
     int code =
         plx_sql_change_list(reg, batch, SQL_COUNT(batch), &vdi_shape, (void **)ret_list, ret_count);
 
-    if (code == PLX_ERR_BUSY) /* the reference to the instance */
+    if (code == PLX_ERR_BUSY) /* foreign key: no such instance */
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
                             (unsigned long long)instance);
     return code;
@@ -293,7 +297,7 @@ int plx_registry_vdi_delete(struct plx_registry *reg, const struct plx_registry_
 
 int plx_registry_vdi_purge(struct plx_registry *reg, const char *id)
 {
-    static const char purge[] =
+    static const char purge[] = /* VDIS-1: frees the slot */
         "DELETE FROM vdis WHERE id = ?1 AND state = 'deleted' AND owner IS NULL"
         " AND NOT EXISTS (SELECT 1 FROM vdis c WHERE c.parent = ?1) RETURNING id";
     struct plx_sql batch[] = {
