@@ -576,16 +576,29 @@ static void automatic_ordered(struct plx_world *w, struct plx_sim_disk *disk, ui
     disk->automatic++;
 }
 
+/* The one that was ordered with this number; if there is none, the first whose number was not known
+ * then. NULL: none. */
+static struct plx_sim_snapshot *awaited(struct plx_sim_disk *disk, uint64_t seq)
+{
+    struct plx_sim_snapshot *unnumbered = NULL;
+
+    for (unsigned i = 0; i < disk->snapshot_count; i++) {
+        struct plx_sim_snapshot *snapshot = &disk->snapshots[i];
+
+        if (snapshot->awaited && seq && snapshot->expected_seq == seq)
+            return snapshot;
+        if (snapshot->awaited && !snapshot->expected_seq && !unnumbered)
+            unnumbered = snapshot;
+    }
+    return unnumbered;
+}
+
 static void automatic_ended(struct plx_world *w, struct plx_sim_disk *disk, bool taken,
                             uint64_t seq, uint64_t time_ns)
 {
-    struct plx_sim_snapshot *snapshot = disk->snapshots;
-    const struct plx_sim_snapshot *end = snapshot + disk->snapshot_count;
+    struct plx_sim_snapshot *snapshot = awaited(disk, seq);
 
-    while (snapshot < end &&
-           (!snapshot->awaited || (snapshot->expected_seq && snapshot->expected_seq != seq)))
-        snapshot++;
-    if (snapshot == end) {
+    if (!snapshot) {
         plx_sim_fail(w, "VDI %u: the end of an automatic snapshot (%llu) that had no beginning",
                      disk->slot, (unsigned long long)seq);
         return;
