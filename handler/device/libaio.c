@@ -73,7 +73,6 @@ static int io_error(const struct plx_io *io, int error)
         return PLX_ERR_FENCED;
     case ENOSPC:
     case EDQUOT:
-    case EFBIG: /* a limit of this process, or of the file system */
         return PLX_ERR_VOLUME_FULL;
     case EROFS:
     case EPERM: /* a block device that was set read-only */

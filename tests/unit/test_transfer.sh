@@ -49,7 +49,7 @@ for words in "raw" "old --force"; do
     says err "File too large; a limit (ulimit -f) or the file system allows no more"
 done
 limited vdi import image demo/web --force # its volume is larger than that already
-[[ $? == 6 ]] || die "a limit is no want of room"
+[[ $? == 1 ]] || die "a limit is an error of writing, for no room that is made helps"
 [[ $(<old) == precious && -z $(ls ./*.partial-* raw 2>/dev/null) ]] || die "something is left"
 run 0 vdi export demo/web@one raw
 same raw image
