@@ -15,8 +15,8 @@
  *     and then in the registry. If the registry missed a change, it is told later: by recovery,
  *     when the disk is closed, or before snapshots are let go. Until that has worked the disk's
  *     lock stays (ATTACH-2), and no snapshot goes whose label only the store knows. After an owner
- *     has died, recovery looks for labels on the last SETTLE_SNAPSHOTS snapshots only. Labels on
- *     older ones cannot be missing: their calls would have failed.
+ *     has died, recovery reads the label changes that its log has since SETTLE_SNAPSHOTS snapshots
+ *     ago. It may pass over an older one that the registry missed: that call returned an error.
  * ATTACH-5  A reader holds a snapshot (holds.c) from before it opens the snapshot until after it
  *     has closed it. A clone's creator holds the snapshot until the clone's record is durable. A
  *     process that only reads registers an instance when it takes its first hold, not before.

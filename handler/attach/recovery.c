@@ -11,8 +11,9 @@
 #include "registry/labels.h"
 #include "registry/policy.h"
 
-/* How far back a label may lie that the registry of a dead owner missed: some 10 MB of log to read.
- * One that lies further back was never acknowledged. */
+/* How many snapshots back recovery looks in a dead owner's log for label changes that the registry
+ * missed. That is some 10 MB of log. A missed change that lies further back was never acknowledged.
+ */
 #define SETTLE_SNAPSHOTS 20000u
 
 /* ---- Recovery of dead instances ---- */
