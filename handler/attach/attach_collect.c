@@ -10,8 +10,8 @@
  * ATTACH_COLLECT-3  What is found is entered in the registry before any of it is freed. The entry
  *     of an extent is removed before that extent is swept, so no block is freed twice. After a
  *     crash the next collection sweeps what is still entered.
- * ATTACH_COLLECT-4  If a metadata extent moved to another instance while the disks were read, the
- *     reading begins again, because the nodes there may have been replaced.
+ * ATTACH_COLLECT-4  If an extent moved to another instance while the disks were read, the reading
+ *     begins again, because other nodes may have taken the place of those that were read there.
  * ATTACH_COLLECT-5  Rows of deleted disks are removed when all slices are done. Blocks of these
  *     disks are left only in extents of other processes, and no record is needed to find them.
  * ATTACH_COLLECT-6  Before and after a slice is read, the record of every live disk is compared

@@ -6,9 +6,9 @@
  *     deduplication takes the entry over.
  * ATTACH_DEDUP-2  A deduplication does not end a collection that was interrupted while it swept.
  *     The entry stays as it is, and the next collection goes on with it.
- * ATTACH_DEDUP-3  A process that shares blocks reads again that the store allows common blocks, and
- *     so it knows. No other process has to be told: every process that can open the store can read
- *     common blocks, and keeps them.
+ * ATTACH_DEDUP-3  A process that shares blocks first makes sure that the store allows common
+ *     blocks: unless it knows that already, it reads the superblocks again. No other process has to
+ *     be told, since every process that can open the store can read common blocks, and keeps them.
  * Threads: one call at a time on an attach; others may use the attach inside pause().
  */
 #include <stdlib.h>
