@@ -202,7 +202,7 @@ static int begin_tenancy(struct plx_attach *a, struct plx_fault *fault)
     return plx_tenancy_begin(&options, &a->tenancy, fault);
 }
 
-/* ATTACH-8, before each change of the registry. */
+/* ATTACH-8. The registry calls this before each of its changes. */
 static bool may_write(void *context, struct plx_fault *fault)
 {
     struct plx_attach *a = context;
@@ -217,8 +217,8 @@ int plx_attach_fenced(struct plx_attach *a, struct plx_fault *fault)
     return a->tenancy ? plx_tenancy_fenced(a->tenancy, fault) : 0;
 }
 
-/* For who only reads: whose is the store? *ret_ours: what a crash left in its registry may be
- * undone, for locks tell who else is at it. */
+/* For a process that only reads: finds out whether this host has the store. *ret_ours: it has, and
+ * its locks are seen, so what a crash left in the registry (a journal) may be rolled back. */
 static int look_at_tenant(struct plx_attach *a, bool *ret_ours, struct plx_fault *fault)
 {
     const struct plx_embedded_options options = {
@@ -232,7 +232,7 @@ static int look_at_tenant(struct plx_attach *a, bool *ret_ours, struct plx_fault
 
     if (error)
         return error;
-    if (tenant.ours && !tenant.here) /* a new boot, or another name of the volume */
+    if (tenant.ours && !tenant.here) /* since a boot, or by another name */
         error = begin_tenancy(a, fault);
     *ret_ours = tenant.here || a->tenancy;
     return error == PLX_ERR_PERMISSION || error == PLX_ERR_READONLY || error == PLX_ERR_BUSY
@@ -258,7 +258,7 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
 
     if (a->options.read_only)
         error = look_at_tenant(a, &ours, fault);
-    else if (!(error = plx_embedded_check(&options, fault))) /* else the home page is not its own */
+    else if (!(error = plx_embedded_check(&options, fault))) /* the home page is the store's */
         error = begin_tenancy(a, fault);
     if (error)
         return error;
@@ -271,7 +271,7 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
     }
     if (!error)
         plx_registry_call_store(a->registry, a->known.name);
-    options.patience = NULL; /* that is not its thread's, nor is the other */
+    options.patience = NULL; /* another thread uses the second one */
     options.damaged = NULL;
     if (!error && !a->options.read_only)
         error = plx_embedded_open(&options, &a->claims_registry, fault);
@@ -292,7 +292,8 @@ int plx_attach_empty_registry(const struct plx_known *known, struct plx_fault *f
                          known->volume[0], known->name, volumes);
 }
 
-/* The store's row, which is there from when its format was through. */
+/* Reads the store's row. A registry without it belongs to a format that did not finish
+ * (FOUNDING-2). */
 static int find_row(struct plx_attach *a, struct plx_fault *fault)
 {
     int error = plx_registry_store_get(a->registry, a->known.uuid, &a->row);
@@ -344,7 +345,8 @@ int plx_attach_register_instance(struct plx_attach *a, struct plx_fault *fault)
     return 0;
 }
 
-/* When it fails, the row stays and its byte is free: the next attach recovers it. */
+/* If the registry cannot be changed, the row stays while its byte lock is free, so the next attach
+ * recovers it. */
 static void unregister_instance(struct plx_attach *a)
 {
     if (!a->registered)
@@ -383,7 +385,8 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
     plx_attach_hook_env(&a->env);
     for (int type = 0; type <= PLX_EXTENT_META; type++)
         a->claims[type] = (struct plx_claim){.attach = a, .type = (enum plx_extent_type)type};
-    /* Until the caller knows the store, nobody else's loop may be asked. */
+    /* The caller does not know the store yet, so its loop and its hooks are not used before the
+     * end. */
     a->options.lock = a->options.unlock = a->options.tick = a->options.idle = NULL;
     a->options.defer = NULL;
     a->options.room_wanted = NULL;
@@ -434,7 +437,8 @@ static int return_row(struct returned *returned, const struct plx_registry_exten
     return 0;
 }
 
-/* Which never came to the store. (What blocks are freed in is known to it.) */
+/* An extent that was claimed and that the engine could not be told of (struct plx_claim, stranded).
+ * A fresh one is unused again. One that was taken to free blocks in it keeps its type. */
 static int return_stranded(struct plx_attach *a, struct returned *returned)
 {
     int error = 0;
@@ -450,7 +454,8 @@ static int return_stranded(struct plx_attach *a, struct returned *returned)
     return error;
 }
 
-/* The store's part: pages that name nobody. */
+/* Collects the rows of all extents that this instance has, and releases them in the store first:
+ * their header pages name no owner then. */
 static int return_extents(struct plx_attach *a, struct returned *returned)
 {
     struct plx_extent_info info;
@@ -469,7 +474,7 @@ static int return_extents(struct plx_attach *a, struct returned *returned)
 
         error = plx_store_extent_release(a->store, info.number, &info, NULL);
 
-        if (error == PLX_ERR_NOT_FOUND) { /* adopted and not yet safe: the next attach goes on */
+        if (error == PLX_ERR_NOT_FOUND) { /* adopted, not yet usable: the next attach goes on */
             i++;
             error = 0;
             continue;
@@ -489,8 +494,9 @@ static int return_extents(struct plx_attach *a, struct returned *returned)
     return error;
 }
 
-/* The registry's part, in one commit; when a disk could not be closed (ATTACH-2), by extents. What
- * fails stays with the instance's row, whose byte is free: the next attach recovers it. */
+/* The registry's part: gives the extents and the instance's row up in one commit. BUSY: a disk
+ * could not be closed (ATTACH-2), so the row stays, and only the extents are given up. Whatever
+ * fails stays with the row, whose byte lock is free, and the next attach recovers it. */
 static int leave(struct plx_attach *a, const struct returned *returned)
 {
     int error = 0;
@@ -515,7 +521,7 @@ int plx_attach_close(struct plx_attach *a)
 
     PLX_ASSERT(!a->vdis);
     plx_attach_let_all_go(a);
-    /* The loop is gone by now; what it was asked is answered here. */
+    /* The caller's loop has ended. Claims that it deferred are answered here. */
     plx_attach_wait_for_claims(a);
     a->options.lock = a->options.unlock = a->options.tick = a->options.idle = NULL;
     a->options.defer = NULL;
@@ -560,7 +566,7 @@ void plx_attach_shown_id(const struct plx_attach *attach, const char *vdi,
     if (plx_uuid_parse(vdi, &id))
         id = plx_uuid_shown(&store, &identity, &id);
     else
-        memset(&id, 0, sizeof id); /* not of a registry that its checks accept */
+        memset(&id, 0, sizeof id); /* no registry that passed its checks has such an id */
     plx_uuid_text(&id, ret_text);
 }
 
