@@ -1,9 +1,10 @@
 /* cli.c - words to commands, and the help that comes from the same table.
  *
- * CLI-1  An unknown or doubled word is an error before anything is opened or changed.
- * CLI-2  No option is abbreviated: a script goes on working when options are added.
- * CLI-3  A word with a password in it is refused before any word is printed or kept; but for those
- *     that are another program's.
+ * CLI-1  An unknown option, or one that is given twice and may not be, is an error before anything
+ *     is opened or changed.
+ * CLI-2  No option can be abbreviated. So a script goes on working when options are added.
+ * CLI-3  A word that contains a password is refused before any word is printed or kept. Words that
+ *     belong to another program's command line are not looked at.
  */
 #include "cli.h"
 
@@ -66,7 +67,7 @@ static const struct plx_option *find_option(const struct plx_option *options, co
                                             size_t length)
 {
     for (; options && options->name; options++)
-        if (strlen(options->name) == length && !memcmp(options->name, name, length))
+        if (strlen(options->name) == length && !memcmp(options->name, name, length)) /* CLI-2 */
             return options;
     return NULL;
 }
@@ -148,7 +149,7 @@ static int take_option(struct plx_cli *cli, int argc, char **argv, int *at)
     const struct plx_option *option =
         length > 2 && name[1] == '-' ? find_any_option(cli->command, name + 2, length - 2) : NULL;
 
-    if (!option)
+    if (!option) /* CLI-1 */
         return plx_cli_usage(cli, "unknown option '%.80s'", word);
     const char *value = equals ? equals + 1 : "";
     if (!option->value && equals)

@@ -1,10 +1,12 @@
 /* cmd_bench.c - vdi bench: fio's words on the engine itself.
  *
  * CMD_BENCH-1  A request's latency runs from its submission to its completion, as fio's clat+slat.
- * CMD_BENCH-2  The measure allocates nothing while it runs: buffers, requests and histograms are
- *     made before. Every written block differs (its number and a counter), none is zero.
- * CMD_BENCH-3  What holds data is overwritten with --force only.
- * CMD_BENCH-4  Percentiles come from a histogram with 64 steps for each power of two: within 1.6 %.
+ * CMD_BENCH-2  Nothing is allocated while the measurement runs: buffers, requests and histograms
+ *     are made before it. Every written block differs from all others by a counter, and none is
+ *     zero, so the engine cannot save any of the work.
+ * CMD_BENCH-3  A disk that holds data is overwritten with --force only.
+ * CMD_BENCH-4  Percentiles come from a histogram with 64 steps for each power of two, so they are
+ *     right within 1.6 %.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -25,6 +27,7 @@ struct latencies {
     uint64_t count, sum_ns, min_ns, max_ns, bytes;
 };
 
+/* CMD_BENCH-4 */
 static unsigned bucket_of(uint64_t ns)
 {
     if (ns < STEPS)
@@ -109,6 +112,7 @@ static void on_done(struct plx_request *request)
     struct bench *bench = job->bench;
     bool read = request->op == PLX_READ;
 
+    /* CMD_BENCH-1 */
     record(read ? &bench->reads : &bench->writes, plx_out_monotonic_ns() - job->started_ns,
            request->length);
     if (request->result && !bench->error) {
@@ -166,6 +170,7 @@ static void run(struct bench *bench)
     bench->elapsed_ns = plx_max_u64(plx_out_monotonic_ns() - start, 1);
 }
 
+/* CMD_BENCH-2: before the measurement. */
 static int prepare(struct bench *bench)
 {
     bench->jobs = calloc(bench->depth, sizeof *bench->jobs);

@@ -1,13 +1,13 @@
 /* cmd_bisect.c - parallax bisect: finds the first bad instant by asking a command.
  *
- * The command gets each instant as an image in a file and answers by its exit status. The next
- * image is made from the one before by what differs between the two.
+ * The command gets each instant as an image in a file and answers by its exit status. Each image is
+ * made from the one before, by writing what differs between the two instants.
  *
- * CMD_BISECT-1  The ends are asked first: an answer between two ends of which one is wrong says
- *     nothing.
- * CMD_BISECT-2  The image is what the snapshot holds: one that the command has changed, moved or
- *     removed is made anew.
- * CMD_BISECT-3  File and folder go, and the command is ended, however this ends.
+ * CMD_BISECT-1  The two ends are asked first. If one of them has the wrong answer, no answer
+ *     between them means anything.
+ * CMD_BISECT-2  The command always gets the image as the snapshot holds it. An image that the
+ *     command has changed, moved or removed is made anew.
+ * CMD_BISECT-3  However bisect ends, it removes the file and its folder and ends the command.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,11 @@
 /* cmd_clock.c - parallax cdp resume, and what other commands tell of the wall clock's doubt
  * (witness.h).
  *
- * CMD_CLOCK-1  Doubt is judged here as the engine would, from what was kept of the disk and from
- *     this machine's clocks; only the instance that has the disk open, or this one as such, takes
- *     the operator's word.
- * CMD_CLOCK-2  What will go is told before the word is given, and counted as if it had been.
+ * CMD_CLOCK-1  This file judges a doubt as the engine would, by what was kept of the disk and by
+ *     this machine's clocks. The operator's word is taken only by the instance that has the disk
+ *     open: another one, or this process itself.
+ * CMD_CLOCK-2  What snapshots will go is told before the operator gives the word, counted as if the
+ *     word had been given.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,12 +1,13 @@
 /* cmd_defrag.c - parallax defrag: a virtual disk's scattered blocks are brought together.
  *
- * CMD_DEFRAG-1  All of it is slices of PLX_MOVE, on the disk that is open here or in a handler.
- *     Each is whole by itself: it can be interrupted between any two, and nothing is kept that
- *     would be resumed.
- * CMD_DEFRAG-2  What cannot be read stays where it is, is counted, and does not keep the rest from
- *     moving. Each slice takes it further: one that does not is the end, with its error.
- * CMD_DEFRAG-3  When there is no room a key frame is written, for what was moved before leaves its
- *     old places to it; when that does not help it ends.
+ * CMD_DEFRAG-1  The work consists of slices (PLX_MOVE) on the disk, which is open here or in a
+ *     handler. Each slice is complete in itself. So defrag can be interrupted between any two, and
+ *     keeps no state to resume from.
+ * CMD_DEFRAG-2  Blocks that cannot be read stay where they are and are counted, and the rest moves.
+ *     Every slice ends further on the disk than it began. A slice that does not ends the command
+ *     with its error.
+ * CMD_DEFRAG-3  When there is no room, a key frame is written, because it frees the old places of
+ *     blocks that were moved. If that does not help, the command ends.
  */
 #include <inttypes.h>
 #include <time.h>
@@ -110,7 +111,7 @@ static int move_all(struct defrag *d)
     d->started_ns = plx_out_monotonic_ns();
     d->done = (struct plx_move){.windows = SLICE_WINDOWS, .blocks = SLICE_BLOCKS};
     plx_progress_begin(&d->progress, d->cli, "defrag", d->before.mapped * PLX_BLOCK_SIZE);
-    while (!rc && d->done.upto < d->end && !(rc = interrupted(d))) {
+    while (!rc && d->done.upto < d->end && !(rc = interrupted(d))) { /* CMD_DEFRAG-1 */
         rc = move_slice(d, &room_tried);
         plx_progress_show(&d->progress, d->done.mapped * PLX_BLOCK_SIZE);
         throttle(d);

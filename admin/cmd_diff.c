@@ -1,6 +1,7 @@
 /* cmd_diff.c - parallax diff and parallax find: what changed between two instants, and when.
  *
- * CMD_DIFF-1  Both read the store only; disks may be open meanwhile.
+ * CMD_DIFF-1  Both commands open the store for reading only, so other processes may have its disks
+ *     open meanwhile.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -75,7 +76,7 @@ int plx_cmd_diff(struct plx_cli *cli)
     int rc;
 
     if ((rc = plx_instants_parse(cli, cli->count, &instants)) ||
-        (rc = plx_session_open(cli, instants.to.store, PLX_SESSION_READ)))
+        (rc = plx_session_open(cli, instants.to.store, PLX_SESSION_READ))) /* CMD_DIFF-1 */
         return rc;
     rc = plx_instants_open(cli, &instants);
     if (!rc)

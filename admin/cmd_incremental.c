@@ -1,33 +1,38 @@
 /* cmd_incremental.c - parallax vdi import-diff: a copy goes on by a stream of what differs.
  *
  * A stream (stream.h) takes a copy of a virtual disk from one instant to another. An import ends
- * with a snapshot of the copy, labelled with the instant that it holds, and the next stream goes on
- * from the snapshot with its label.
+ * with a snapshot of the copy, whose label names the instant that the copy holds. The next stream
+ * goes on from the snapshot with that label.
  *
- * CMD_INCREMENTAL-1  Nothing is written to the copy before its record was checked, and the label
- *     comes last: what has it is whole.
- * CMD_INCREMENTAL-2  A stream is applied to the very state that it goes on from. What was changed
- *     since is found by comparing maps, and is taken back, after a snapshot of it, if an unfinished
- *     import left it (the label `import-unfinished` on the state before says so, which is an empty
- *     snapshot where the stream goes on from nothing) or --force is given; else it is an error. So
- *     an import can be broken off anywhere, and repeated.
- * CMD_INCREMENTAL-3  What an unfinished import created is deleted again.
- * CMD_INCREMENTAL-4  The copy grows, which it does for ever, when data has come that lies behind
- *     its end, or the stream has ended well; before anything is written the stream is checked to
- *     its end if it can be read twice. What is to be zero behind the end needs no growth.
- * CMD_INCREMENTAL-5  A process that was killed may have written the label and not told the
- *     registry: who opens the copy does that for it. So whether the copy holds the instant is asked
- *     again then.
- * CMD_INCREMENTAL-6  A copy that holds the instant already gets nothing from the stream. If its
- *     contents are not those of that snapshot any more, be it by a later import, that is said, or
- *     they are taken back to it as in CMD_INCREMENTAL-2, with --force. Its label moves to a
- *     snapshot of them then: what was written back lies elsewhere, so the next stream would take it
- *     for changes. Without the label, should the command be killed in between, the stream is
- *     imported as any other.
- * Crash story: the label is there before anything else is changed, and goes after the one that says
- *   what the copy holds. What a kill leaves before it is the state before; between the two, what
- *   the next import takes back; behind, a copy that is whole, and a label that the next one
- *   removes. A copy that was created stays then.
+ * CMD_INCREMENTAL-1  A record is checked before any of it is written to the copy. The label is set
+ *     last, so a snapshot that has it is complete.
+ * CMD_INCREMENTAL-2  A stream is applied to exactly the state that it goes on from. The import
+ *     compares maps to find what has changed in the copy since that state:
+ *         an unfinished import changed it   taken back, after a snapshot of it
+ *         anything else, with --force       likewise
+ *         anything else                     an error
+ *     The label `import-unfinished` on the state before tells an unfinished import. (Where a stream
+ *     goes on from nothing, that is an empty snapshot.) So an import can be interrupted anywhere
+ *     and repeated.
+ * CMD_INCREMENTAL-3  An import that does not finish deletes the disk that it created.
+ * CMD_INCREMENTAL-4  A copy never shrinks. So it grows only when data has come that lies behind its
+ *     end, or when the stream has ended well. A stream that can be read twice is checked to its end
+ *     before anything is written. Zeroes behind the end need no growth.
+ * CMD_INCREMENTAL-5  A process that was killed may have written the label to the store and not to
+ *     the registry. The next opening of the copy for writing tells the registry. So after opening
+ *     it, the import asks again whether the copy holds the instant.
+ * CMD_INCREMENTAL-6  A copy that already holds the instant gets nothing from the stream. If its
+ *     contents have changed since, for example by a later import, the import says so; with --force
+ *     it takes them back as in CMD_INCREMENTAL-2. The label then moves to a new snapshot of the
+ *     contents: blocks that were written back lie in new places, and the next stream would take
+ *     them for changes. To move, the label is removed and then set again. After a kill in between,
+ *     the stream is imported as any other.
+ * Crash story: `import-unfinished` is set before anything else changes, and removed after the label
+ *   that names the instant is set. A kill leaves:
+ *       before it is set          the state before
+ *       between the two           changes that the next import takes back
+ *       after the label is set    a complete copy; the next import removes `import-unfinished`
+ *   A copy that the killed import created stays.
  */
 #include <inttypes.h>
 #include <stdlib.h>

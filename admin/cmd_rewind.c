@@ -1,8 +1,8 @@
 /* cmd_rewind.c - parallax rewind: a virtual disk's contents become those of an instant.
  *
- * CMD_REWIND-1  Refused while an initiator is logged in, unless --live is given: it would write
- *     what it has in its caches over what it does not know of. Where nobody can tell, it counts as
- *     logged in.
+ * CMD_REWIND-1  A rewind is refused while an initiator is logged in, unless --live is given. The
+ *     initiator knows nothing of the rewind, and would write its cached blocks over the result. If
+ *     nobody can tell whether one is logged in, one counts as logged in.
  */
 #include <inttypes.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* cmd_snap.c - parallax snap: create, list, label, unlabel. Deleting is in cmd_snap_delete.c.
  *
- * CMD_SNAP-1  A list holds no snapshots in memory: it is read once to find its page and once to
- *     print it.
+ * CMD_SNAP-1  A list keeps no snapshots in memory: it reads the history once to find its page and
+ *     once to print it.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -157,7 +157,8 @@ static bool count_one(void *context, const struct plx_snapshot_info *info)
     return !plx_session_stopped();
 }
 
-/* Where the newest page begins: gaps make it longer than its numbers say. */
+/* CMD_SNAP-1: the reading that finds the newest page. Snapshots that were let go leave gaps in the
+ * numbers, so the page may begin further back than its length says. */
 static int find_newest_page(struct listing *listing)
 {
     struct plx_snapshot_info oldest, newest;

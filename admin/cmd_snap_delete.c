@@ -1,16 +1,16 @@
 /* cmd_snap_delete.c - parallax snap delete: single snapshots and ranges.
  *
- * CMD_SNAP_DELETE-1  Everything that is wrong with what was asked is said before anything is
- *     changed.
- * CMD_SNAP_DELETE-2  A label goes because it was named, or because --force says so; never as one of
- *     many. It goes with its snapshot, after it: what stays keeps its labels.
- * CMD_SNAP_DELETE-3  What others need stays: single snapshots are refused then, ranges pass over
- *     them. The engine alone decides what that is, a dry run's, too; why is looked up afterwards.
- *     When nothing at all goes of a range because something in it stays, that is the same error.
- *     The newest one stays without a word: that is what "all" means.
- * CMD_SNAP_DELETE-4  A range of times may have no snapshot in it: then nothing goes, and that is no
- *     error. One that names a snapshot has that one, or is wrong.
- * Crash story: a label may be left whose snapshot is gone. Deleting that again takes it away.
+ * CMD_SNAP_DELETE-1  All errors in what was asked for are reported before anything is changed.
+ * CMD_SNAP_DELETE-2  A label is deleted only if the command names it, or with --force; never just
+ *     because its snapshot is one of many. It is deleted after its snapshot, so that a snapshot
+ *     that stays keeps its labels.
+ * CMD_SNAP_DELETE-3  A snapshot that somebody needs stays. Naming it alone is an error; a range
+ *     passes over it. Only the engine decides what is needed, in a dry run too, and the reason is
+ *     looked up afterwards. If nothing of a range goes because something in it is needed, that is
+ *     the same error. The newest snapshot stays without a message: "all" means all but that.
+ * CMD_SNAP_DELETE-4  A range of times without a snapshot deletes nothing, and is no error. A range
+ *     that names a snapshot which does not exist is an error.
+ * Crash story: a label may be left whose snapshot is gone. Deleting it again removes the label.
  */
 #include <inttypes.h>
 #include <stdio.h>

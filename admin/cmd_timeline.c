@@ -1,7 +1,7 @@
 /* cmd_timeline.c - parallax cdp timeline: how much was written when, and which instants there are.
  *
- * CMD_TIMELINE-1  Snapshots are counted into columns as they stream by: memory does not grow with
- *     history.
+ * CMD_TIMELINE-1  Snapshots are counted into columns as they are read, and none is kept. So memory
+ *     does not grow with the length of the history.
  */
 #include <inttypes.h>
 #include <langinfo.h>
@@ -65,6 +65,7 @@ static struct stretch *stretch_at(struct timeline *t, uint64_t time_ns)
     return &t->stretches[plx_min_u64(column, t->columns - 1)];
 }
 
+/* CMD_TIMELINE-1 */
 static bool count_snapshot(void *context, const struct plx_snapshot_info *info)
 {
     struct timeline *t = context;

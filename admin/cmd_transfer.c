@@ -1,10 +1,12 @@
 /* cmd_transfer.c - vdi import and vdi export: raw images in and out.
  *
- * CMD_TRANSFER-1  What an unfinished import created is deleted again, what was there before is said
- *     to hold a part. An export's file is there when it is whole (TRANSFER-2).
- * CMD_TRANSFER-2  Zeroes are never copied: an import lets go of them, an export leaves holes.
- * CMD_TRANSFER-3  What cannot be read fails an export. With --skip-errors it is zero in the image,
- *     all of it is listed, and the exit status tells.
+ * CMD_TRANSFER-1  An import that does not finish deletes the disk that it created. If the disk was
+ *     there before, the error says that it holds a part of the image. An export's file appears only
+ *     when it is complete (TRANSFER-2).
+ * CMD_TRANSFER-2  Zeroes take no space: an import unmaps them, and an export to a regular file
+ *     leaves holes.
+ * CMD_TRANSFER-3  A block that cannot be read fails an export. With --skip-errors it is zero in the
+ *     image, all such blocks are listed, and the exit status tells that there were some.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -117,7 +119,7 @@ static int put_run(void *context, uint64_t offset, const uint8_t *bytes, uint64_
 {
     struct import *import = context;
 
-    if (!bytes && import->created)
+    if (!bytes && import->created) /* CMD_TRANSFER-2: nothing is mapped in a new disk */
         return 0;
     import->touched = true;
     return plx_transfer_put(&import->transfer, offset, bytes, length);

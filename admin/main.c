@@ -1,13 +1,13 @@
 /* main.c - the parallax command: runs one command of the table (command_table.c).
  *
- * MAIN-1  Every way out goes through main(): the session is closed, standard output is flushed, one
- *     error line is printed at most, and the exit status follows the error's class.
- * MAIN-2  SIGINT and SIGTERM only set a flag (plx_interrupted): loops stop at it, and open virtual
- *     disks are closed as usual. A command that failed then, or that was cut short, ends with 128
- *     and the signal's number; one that had done all of its work by then is done.
- * MAIN-3  Who prints to a pipe that nobody reads any more stops, and dies of SIGPIPE in the end,
- *     without a word; who changes something finishes that first. Where SIGPIPE is ignored, it is an
- *     ordinary write error.
+ * MAIN-1  Every way out of a command leads through main(). It closes the session, flushes standard
+ *     output, and prints at most one error line. The exit status follows the error's class.
+ * MAIN-2  SIGINT and SIGTERM only set a flag (plx_interrupted). Loops stop at the flag, and open
+ *     disks are closed as usual. If the command then failed or was cut short, it exits with 128
+ *     plus the signal's number. If it had done all its work by then, it has succeeded.
+ * MAIN-3  A command whose output goes to a pipe that nobody reads any more stops, and dies of
+ *     SIGPIPE at the end without a message. If it changes something, it finishes the change first.
+ *     Where SIGPIPE is ignored, the closed pipe is an ordinary write error.
  */
 #include <locale.h>
 #include <signal.h>
@@ -88,7 +88,7 @@ int main(int argc, char **argv)
     int rc = run(&cli, argc, argv);
     struct plx_fault said = cli.fault;
     bool cut_short = plx_interrupted == SIGPIPE;
-    int finished = plx_out_finish(&cli);
+    int finished = plx_out_finish(&cli); /* MAIN-1 */
     if (plx_interrupted == SIGPIPE && (cut_short || !rc))
         return die_of_pipe();
     if (rc)

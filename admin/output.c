@@ -1,13 +1,15 @@
-/* output.c - everything that the command prints. See output.h for what goes where.
+/* output.c - what the command prints. See output.h for what goes where.
  *
- * OUTPUT-1  Nothing else in admin/ writes to stderr, and nothing but help writes to stdout by
- *     itself.
- * OUTPUT-2  Text for people passes put_text(), which escapes what a terminal would obey: names,
- *     paths and findings may come from a store or a command line that means harm. In JSON jansson
- *     does.
- * OUTPUT-3  Memory does not grow with the number of rows: beyond the first window they stream.
- * OUTPUT-4  Whoever reads standard output may stop doing so ('| head'): that is no error to tell
- *     of.
+ * OUTPUT-1  Errors, notes and progress are printed to stderr here only, so that -q, --json and a
+ *     progress bar's line are respected everywhere. Two commands write to stderr themselves: an
+ *     export lists what it could not read (cmd_transfer.c), and a deletion asks (cmd_vdi.c). Tables
+ *     and objects on stdout come from here; help, drawings and single lines are printed directly.
+ * OUTPUT-2  Tables, objects, lines, notes and errors for people pass put_text(), which escapes what
+ *     a terminal would obey. Names, paths and findings may come from a store or a command line of
+ *     somebody who means harm. In JSON, jansson escapes them.
+ * OUTPUT-3  Memory does not grow with the number of rows: after the first window, which sets the
+ *     widths of the columns, rows are printed as they come.
+ * OUTPUT-4  A reader of standard output may stop reading ('| head'). That is no error to report.
  */
 #include "output.h"
 
@@ -290,7 +292,7 @@ static void print_row(const struct plx_table *table, const json_t *row)
                    table->widths[c - table->columns], !c[1].key);
 }
 
-/* Fixes the widths, prints the header and what was held back. */
+/* OUTPUT-3. Fixes the widths, and prints the header and the rows that were held back. */
 static void start_streaming(struct plx_table *table)
 {
     size_t i;
@@ -440,6 +442,7 @@ static void flush_out(void)
 }
 
 /* Behind what it is about, where both go to one place. */
+/* OUTPUT-1 */
 void plx_out_note(const struct plx_cli *cli, const char *format, ...)
 {
     va_list args;

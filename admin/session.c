@@ -1,13 +1,14 @@
 /* session.c - registry, store, one open virtual disk.
  *
- * SESSION-1  A virtual disk is changed by its lock's holder only: this process, or the instance
- *     that has it open, asked through its control socket. Which of them is looked up anew for each
- *     command.
- * SESSION-2  Whatever a command does, plx_session_close() gives up locks and extents; a killed
- *     command's are taken over by the next one (attach.c).
- * SESSION-3  A request that somebody may have begun with is not made again, whatever comes back.
- *     What is asked for again was refused before anything was changed: a lock that another command
- *     has, a disk that changed hands between looking it up and asking.
+ * SESSION-1  Only the holder of a disk's lock changes the disk. That is this process, or the
+ *     instance that has the disk open, which the command asks through its control socket. Which of
+ *     the two it is, each command looks up anew.
+ * SESSION-2  Whatever a command did, plx_session_close() gives up its locks and extents before the
+ *     process ends. Those of a command that was killed are recovered by the next opening for
+ *     writing (recovery.c).
+ * SESSION-3  A request that its receiver may have begun is never sent again, whatever answer comes.
+ *     A request is repeated only if it was refused before anything changed: another command has the
+ *     lock, or the disk changed hands between the look-up and the request.
  */
 #include "session_inside.h"
 
@@ -291,6 +292,7 @@ int plx_session_each_store(struct plx_cli *cli, const char *store,
     return first.code;
 }
 
+/* SESSION-2 */
 int plx_session_close(struct plx_cli *cli)
 {
     struct plx_session *s = &cli->session;

@@ -1,10 +1,14 @@
 /* session.h - what a command is connected to: registry, store, one open virtual disk.
  *
- * Everything works on the store directly, under the virtual disk's lock. Where another instance of
- * this host has the disk open, snapshots, labels, resize and counters go through that instance's
- * control socket instead; the callers do not see the difference. What another command has is waited
- * for.
- * All functions return 0 or an error code with cli->fault filled.
+ * Order of calls: plx_session_open(), or plx_session_registry() if a command needs the registry
+ * only; then the calls on disks and snapshots. main() calls plx_session_close().
+ *
+ * A command works on the store directly, under the disk's lock. If a handler of this host has the
+ * disk open, then snapshots, labels, resizing, protection and counters go through the handler's
+ * control socket instead, and callers see no difference (SESSION-1). A disk that another command
+ * has locked is waited for, as long as --wait says.
+ *
+ * Errors: all functions return 0 or an error code, with cli->fault filled. Threads: one.
  */
 #ifndef PLX_ADMIN_SESSION_H
 #define PLX_ADMIN_SESSION_H

@@ -8,8 +8,9 @@
 #include "session.h"
 
 /* session.c */
-/* Without a tenancy, which a command that only reads has not: the page says that this boot has one,
- * or had one, so no other machine has the store. */
+/* Whether the instance is proven dead. A command that only reads has no tenancy that would keep
+ * other machines out. It believes the home page instead: if the page names this boot, no other
+ * machine has the store, and byte locks can prove a death. */
 bool plx_session_is_gone(struct plx_session *s, const struct plx_registry_instance *instance);
 
 /* session_live.c */
@@ -21,7 +22,8 @@ int plx_session_ask_or_open(struct plx_cli *cli, const struct plx_name *name, co
 /* Likewise; only there. */
 int plx_session_ask_live(struct plx_cli *cli, const struct plx_name *name, const char *command,
                          json_t *arguments, bool *ret_asked, json_t **ret_result);
-/* A handler that has recovered it for a LUN that has not come gives it up when it is asked. */
+/* Asks for the disk before it is opened here. A handler that keeps it open for a LUN that has not
+ * come (ATTACH-14) gives it up when it is asked. */
 void plx_session_ask_for(struct plx_cli *cli, const struct plx_name *name);
 /* The control socket of a handler that has the store open; *ret_client stays NULL when none has. */
 int plx_session_find_handler(struct plx_cli *cli, const char *store,

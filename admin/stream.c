@@ -1,7 +1,7 @@
 /* stream.c - see stream.h.
  *
- * STREAM-1  Nothing that was read is believed before its checksum was: a range is handed out whole,
- *     right and within the disk, or not at all.
+ * STREAM-1  The reader hands out a range only after its checksum has been verified and the range
+ *     lies within the disk. So a caller gets a range whole and right, or not at all.
  */
 #include "stream.h"
 

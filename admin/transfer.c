@@ -1,13 +1,12 @@
 /* transfer.c - what commands share that move data. See transfer.h.
  *
- * TRANSFER-1  Reading and writing overlap: up to PLX_TRANSFER_DEPTH chunks are under way, in a
- *     transfer, so that they are taken and given in order.
- * TRANSFER-2  A regular file gets its name when all of it is durable, and not before: what ended
- *     early, or was killed, leaves the old one, or none. What replaces another is of its owner and
- *     mode.
- * TRANSFER-3  No volume of a store is ever written to as a file, whatever --force says.
- * Crash story: a kill leaves a file NAME.partial-XXXXXX, which nothing
- * reads.
+ * TRANSFER-1  Up to PLX_TRANSFER_DEPTH chunks are in flight, so reading and writing overlap. Slots
+ *     are taken and settled in turn, so chunks are given out in the order of their offsets.
+ * TRANSFER-2  A regular file gets its name only when all of it is durable. A command that fails or
+ *     is killed leaves the old file, or none. A file that replaces another one gets that one's
+ *     owner and mode.
+ * TRANSFER-3  A volume of a store is never written to as a file, whatever --force says.
+ * Crash story: a killed command leaves a file NAME.partial-XXXXXX, which nothing reads.
  */
 #include "attach/known.h"
 #include "transfer.h"
@@ -111,7 +110,7 @@ static int settle_slot(struct plx_transfer *transfer, struct plx_transfer_slot *
 
 int plx_transfer_take(struct plx_transfer *transfer, struct plx_transfer_slot **ret_slot)
 {
-    struct plx_transfer_slot *slot = &transfer->slots[transfer->next];
+    struct plx_transfer_slot *slot = &transfer->slots[transfer->next]; /* TRANSFER-1 */
     int rc = settle_slot(transfer, slot);
 
     if (!rc && plx_interrupted)

@@ -1,61 +1,84 @@
 /* attach.c - see attach.h.
  *
- * ATTACH-1  Nothing is allocated from a dead instance's extents before every VDI that it held has
- *     had the blocks of its log marked.
- * ATTACH-2  A VDI's registry lock is held from before its record names this instance until after
- *     the record names nobody. When closing fails the lock stays, and the next attach recovers.
- * ATTACH-3  Order of creating: registry row (locked), record, unlock. Of deleting: record, row. So
- *     a crash in between leaves a locked row, which recovery finishes.
- * ATTACH-4  Size, labels and protection: the store first, then the registry. What the registry
- *     missed it is told by recovery, when the disk is closed, or before snapshots are let go; until
- *     that has worked the lock stays (ATTACH-2), and no snapshot goes that only the store knows a
- *     label of. (Of an owner that died, the labels at the last SETTLE_SNAPSHOTS: those before were
- *     refused.)
- * ATTACH-5  An instant is held from before it is opened until after it was closed, the one that a
- *     clone starts from until the clone's record is durable (holds.c). Who reads only has no
- *     instance until there is something to hold.
- * ATTACH-6  A disk is not deleted while an instant of it is held, for then nothing of it is kept.
- * ATTACH-7  The store grows before the registry does (volumes.c). What the registry knows, the
- *     store that is open here is told before it gets such an extent, before a disk is opened that
- *     may have some, and when whoever made it larger says so.
- * ATTACH-8  Nothing is written, to registry or store, without a tenancy (tenancy.h): who opens for
- *     writing begins one first, who reads only before there is something to hold, or a doubt to
- *     note. A tenancy that was lost ends all writing.
- * ATTACH-9  A record is looked at before it is believed: by its id, and by what was made durable
- *     last (doors.h), which the registry is told when the lock is given up. Another live disk's in
- *     its place is noted as a doubt, whoever meets it; but who has no lock looks at the row again
- *     first, for its disk may have been deleted meanwhile, and the slot been given to that one.
- * ATTACH-10  An extent whose header is not to be believed (EXTENT-5) is given up at once as sealed,
- *     so that nobody allocates in it, and another one is claimed for the same request. A dead
- *     owner's extent is looked at likewise when it is adopted; there more states than were told are
- *     his, fewer are not. What shows that the registry lost a write is told to it at once, for a
- *     crash would take it along, and nothing more is opened or claimed by it until it is made anew
- *     (plx_registry_doubt).
+ * ATTACH-1  Nothing is allocated from a dead instance's extents before the blocks that the logs of
+ *     all its disks name are marked as used. Those blocks are not in the extents' bitmaps yet, so
+ *     an allocation would hand them out a second time. A log that cannot be read seals the extents.
+ * ATTACH-2  An instance holds a disk's lock in the registry from before the disk's record names
+ *     the instance until after the record names nobody. If closing fails, the lock stays, and
+ *     whoever recovers this instance recovers the disk.
+ * ATTACH-3  The registry's row frames the record, so a crash never leaves a record without a row:
+ *         creating a disk   1. row, locked   2. record   3. unlock
+ *         deleting a disk   1. lock   2. record deleted   3. row deleted   4. unlock
+ *     A crash in between leaves a locked row. Recovery reads the record and finishes the deletion,
+ *     unlocks a disk that is complete, or removes the row of one that has no record.
+ * ATTACH-4  Size, labels and protection change in the store first, because the store is the truth,
+ *     and then in the registry. If the registry missed a change, it is told later: by recovery,
+ *     when the disk is closed, or before snapshots are let go. Until that has worked the disk's
+ *     lock stays (ATTACH-2), and no snapshot goes whose label only the store knows. After an owner
+ *     has died, recovery reads the label changes that its log has since SETTLE_SNAPSHOTS snapshots
+ *     ago. It may pass over an older one that the registry missed: that call returned an error.
+ * ATTACH-5  A reader holds a snapshot (holds.c) from before it opens the snapshot until after it
+ *     has closed it. A clone's creator holds the snapshot until the clone's record is durable. A
+ *     process that only reads registers an instance when it takes its first hold, not before.
+ * ATTACH-6  A disk is not deleted while one of its snapshots is held, because deletion keeps
+ *     nothing of the disk that the reader could still use.
+ * ATTACH-7  The store grows before the registry does (volumes.c). So the registry may name an
+ *     extent that this opening of the store does not know yet. The engine is told of the growth
+ *     before it gets such an extent, before a disk is opened that may use one, and when the process
+ *     that grew the store says so.
+ * ATTACH-8  Nothing is written to the registry or the store without a tenancy (tenancy.h). Opening
+ *     for writing begins one. A process that only reads begins one before its first change of the
+ *     registry: a hold, or a doubt. A lost tenancy ends all writing.
+ * ATTACH-9  A disk's record is believed only after a comparison with the disk's row (doors.h).
+ *       When the lock is given up, the registry remembers the record as closing made it durable:
+ *           the epoch in it, and how many states it has had (record_state grows by one a rewrite).
+ *       At the next opening, the id in the slot is compared, and these two numbers:
+ *           they are equal      the record is current, and the disk opens
+ *           they are lower      the device lost a write: this disk is refused
+ *           they are higher     the registry lost a write: the whole registry is in doubt
+ *           another live disk   the device or the registry lost a write: likewise in doubt
+ *     A process without the lock reads the row again before it reports another disk: its own disk
+ *     may have been deleted meanwhile, and the slot given to that other disk.
+ * ATTACH-10  An extent whose header contradicts the registry (EXTENT-5) is given up at once, as
+ *     sealed, so that nobody allocates from it. Another one is claimed for the same request. The
+ *     header of a dead owner's extent is compared when the extent is adopted. It may have more
+ *     states than the registry knows, since the owner wrote some before it died. Fewer mean that
+ *     the device lost a write. A header that proves that the registry lost a write puts the
+ *     registry in doubt at once (plx_registry_doubt), because a crash would forget the proof. From
+ *     then on nothing is opened for writing or claimed until the registry is rebuilt.
  * ATTACH-11  One process of a machine recovers at a time, under the lock on PLX_BYTE_RECOVERY, and
- *     lists the dead once it has that: two would share one's extents between them, and neither
- *     would mark all that its logs name there (ATTACH-1). Its own death gives the lock up.
- * ATTACH-12  Who waits for another has changed nothing yet, or nothing but what is only found
- *     again. It waits for those only who need nothing that it holds.
- * ATTACH-13  A commit of the registry costs four flushes. So registration waits for the first
- *     change of this instance, and a lock that is given up for the next one: the last of a command,
- *     or that which ends a recovery (kept.c). A handler's locks are free at once, for others wait
- *     for them, but those of disks that are closed together are free together.
- * ATTACH-14  A handler that begins keeps the disks open that a dead one of its kind had open, for
- *     they are asked for next: that each is closed, given up, locked and opened again would take
- *     longer than all the rest. They are held like any other, until they are asked for or let go.
- *     Not when several have died: whose disks would be asked for here? Disks that their LUNs have
- *     left stay open likewise: whoever closes one LUN may be about to close them all, and all
- *     together cost hardly more than one.
- * ATTACH-15  A superblock that is older than the registry (ATTACH-7) is one that the device lost a
- *     write of. The registry's word counts then (VOLUME-5): all can be read, and nobody writes
- *     before the operator has had it written again, by "store grow".
- * ATTACH-16  Who only reads, and cannot write to the volume, enters nothing there, no hold either.
- *     What keeps an instant for it is a lock that who lets go looks for (HOLDS-7), or, where its
- *     locks are not seen, that nobody has the store open when it begins: whoever opens it later,
- *     through another inode, knows nothing of the reader. Else it reads no instants. Who can write
- *     enters holds, as ever (ATTACH-5).
- * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
- *   of its own, and its answer is taken in by the loop's next tick.
+ *     lists the dead only when it has that lock. Two recoveries would share a dead instance's
+ *     extents between them, and neither could mark all that its logs name there (ATTACH-1). The
+ *     kernel drops the lock when its holder dies.
+ * ATTACH-12  A call that waits for another process has changed nothing yet, or only what the next
+ *     attempt finds again. It waits only for processes that need nothing of what it holds, so no
+ *     two wait for each other.
+ * ATTACH-13  A commit of the registry costs four flushes, so some changes share one (kept.c):
+ *         registering this instance                waits for the instance's first other change
+ *         unlocking, by a command or a recovery    waits for the next change
+ *         unlocking, by a handler                  is committed at once, for others wait for it
+ *         unlocking disks that close together      is committed once for all of them
+ * ATTACH-14  A handler that recovers one dead handler keeps that handler's disks open, because
+ *     their LUNs are about to ask for them. Closing, unlocking, locking and opening each disk again
+ *     would take longer than the rest of the recovery. These disks are locked like any open disk
+ *     until somebody asks for them or they are let go. If several handlers died, all disks are
+ *     closed, since nobody can tell which will be asked for here. A disk that its LUN has left
+ *     stays open too: more LUNs may be about to close, and closing all disks together costs hardly
+ *     more than closing one.
+ * ATTACH-15  A superblock that knows fewer extents than the registry proves that the device lost a
+ *     write (ATTACH-7). The registry's word counts then (VOLUME-5): everything can be read, and
+ *     nobody writes to the store until "store grow" has written the superblock again.
+ * ATTACH-16  A process that cannot write to the volume enters nothing in the registry, and no hold.
+ *     Its snapshots are protected by one of two things:
+ *         its locks are seen by others   it shares a lock that whoever lets snapshots go looks for
+ *                                        (HOLDS-7)
+ *         its locks are not seen         nobody has the store open when the reader begins
+ *     Otherwise it is refused all snapshots. In the second case a process that opens the store
+ *     later does not know of the reader. A process that can write enters holds (ATTACH-5).
+ * Threads: see attach.h. A claim of an extent runs on the thread of the hook "defer", with a
+ *   registry handle of its own. The next tick of the loop takes its answer in.
+ * Crash story: locks and extents stay with the instance's row, and its byte lock is free. The next
+ *   opening finds the instance dead and recovers it (recovery.c).
  */
 #include "attach/attach.h"
 
@@ -83,7 +106,7 @@ bool plx_attach_ends_soon(struct plx_attach *a, uint64_t instance)
            (!error && instance != a->instance.row.id && plx_instance_is_command(&a->paths, &row));
 }
 
-/* Another instance than this one, if there is any. */
+/* Finds another instance of the store: a handler if there is one, because nobody waits for that. */
 static int find_other(struct plx_attach *a, bool *ret_found,
                       struct plx_registry_instance *ret_other, struct plx_fault *fault)
 {
@@ -99,7 +122,7 @@ static int find_other(struct plx_attach *a, bool *ret_found,
 
         if (list[i].id == a->instance.row.id || (*ret_found && !handler))
             continue;
-        *ret_other = list[i]; /* one that is not waited for, rather */
+        *ret_other = list[i];
         *ret_found = true;
     }
     free(list);
@@ -179,7 +202,7 @@ static int begin_tenancy(struct plx_attach *a, struct plx_fault *fault)
     return plx_tenancy_begin(&options, &a->tenancy, fault);
 }
 
-/* ATTACH-8, before each change of the registry. */
+/* ATTACH-8. The registry calls this before each of its changes. */
 static bool may_write(void *context, struct plx_fault *fault)
 {
     struct plx_attach *a = context;
@@ -194,8 +217,8 @@ int plx_attach_fenced(struct plx_attach *a, struct plx_fault *fault)
     return a->tenancy ? plx_tenancy_fenced(a->tenancy, fault) : 0;
 }
 
-/* For who only reads: whose is the store? *ret_ours: what a crash left in its registry may be
- * undone, for locks tell who else is at it. */
+/* For a process that only reads: finds out whether this host has the store. *ret_ours: it has, and
+ * its locks are seen, so what a crash left in the registry (a journal) may be rolled back. */
 static int look_at_tenant(struct plx_attach *a, bool *ret_ours, struct plx_fault *fault)
 {
     const struct plx_embedded_options options = {
@@ -209,7 +232,7 @@ static int look_at_tenant(struct plx_attach *a, bool *ret_ours, struct plx_fault
 
     if (error)
         return error;
-    if (tenant.ours && !tenant.here) /* a new boot, or another name of the volume */
+    if (tenant.ours && !tenant.here) /* since a boot, or by another name */
         error = begin_tenancy(a, fault);
     *ret_ours = tenant.here || a->tenancy;
     return error == PLX_ERR_PERMISSION || error == PLX_ERR_READONLY || error == PLX_ERR_BUSY
@@ -235,7 +258,7 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
 
     if (a->options.read_only)
         error = look_at_tenant(a, &ours, fault);
-    else if (!(error = plx_embedded_check(&options, fault))) /* else the home page is not its own */
+    else if (!(error = plx_embedded_check(&options, fault))) /* the home page is the store's */
         error = begin_tenancy(a, fault);
     if (error)
         return error;
@@ -248,7 +271,7 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
     }
     if (!error)
         plx_registry_call_store(a->registry, a->known.name);
-    options.patience = NULL; /* that is not its thread's, nor is the other */
+    options.patience = NULL; /* another thread uses the second one */
     options.damaged = NULL;
     if (!error && !a->options.read_only)
         error = plx_embedded_open(&options, &a->claims_registry, fault);
@@ -269,7 +292,8 @@ int plx_attach_empty_registry(const struct plx_known *known, struct plx_fault *f
                          known->volume[0], known->name, volumes);
 }
 
-/* The store's row, which is there from when its format was through. */
+/* Reads the store's row. A registry without it belongs to a format that did not finish
+ * (FOUNDING-2). */
 static int find_row(struct plx_attach *a, struct plx_fault *fault)
 {
     int error = plx_registry_store_get(a->registry, a->known.uuid, &a->row);
@@ -321,7 +345,8 @@ int plx_attach_register_instance(struct plx_attach *a, struct plx_fault *fault)
     return 0;
 }
 
-/* When it fails, the row stays and its byte is free: the next attach recovers it. */
+/* If the registry cannot be changed, the row stays while its byte lock is free, so the next attach
+ * recovers it. */
 static void unregister_instance(struct plx_attach *a)
 {
     if (!a->registered)
@@ -360,7 +385,8 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
     plx_attach_hook_env(&a->env);
     for (int type = 0; type <= PLX_EXTENT_META; type++)
         a->claims[type] = (struct plx_claim){.attach = a, .type = (enum plx_extent_type)type};
-    /* Until the caller knows the store, nobody else's loop may be asked. */
+    /* The caller does not know the store yet, so its loop and its hooks are not used before the
+     * end. */
     a->options.lock = a->options.unlock = a->options.tick = a->options.idle = NULL;
     a->options.defer = NULL;
     a->options.room_wanted = NULL;
@@ -411,7 +437,8 @@ static int return_row(struct returned *returned, const struct plx_registry_exten
     return 0;
 }
 
-/* Which never came to the store. (What blocks are freed in is known to it.) */
+/* An extent that was claimed and that the engine could not be told of (struct plx_claim, stranded).
+ * A fresh one is unused again. One that was taken to free blocks in it keeps its type. */
 static int return_stranded(struct plx_attach *a, struct returned *returned)
 {
     int error = 0;
@@ -427,7 +454,8 @@ static int return_stranded(struct plx_attach *a, struct returned *returned)
     return error;
 }
 
-/* The store's part: pages that name nobody. */
+/* Collects the rows of all extents that this instance has, and releases them in the store first:
+ * their header pages name no owner then. */
 static int return_extents(struct plx_attach *a, struct returned *returned)
 {
     struct plx_extent_info info;
@@ -446,7 +474,7 @@ static int return_extents(struct plx_attach *a, struct returned *returned)
 
         error = plx_store_extent_release(a->store, info.number, &info, NULL);
 
-        if (error == PLX_ERR_NOT_FOUND) { /* adopted and not yet safe: the next attach goes on */
+        if (error == PLX_ERR_NOT_FOUND) { /* adopted, not yet usable: the next attach goes on */
             i++;
             error = 0;
             continue;
@@ -466,8 +494,9 @@ static int return_extents(struct plx_attach *a, struct returned *returned)
     return error;
 }
 
-/* The registry's part, in one commit; when a disk could not be closed (ATTACH-2), by extents. What
- * fails stays with the instance's row, whose byte is free: the next attach recovers it. */
+/* The registry's part: gives the extents and the instance's row up in one commit. BUSY: a disk
+ * could not be closed (ATTACH-2), so the row stays, and only the extents are given up. Whatever
+ * fails stays with the row, whose byte lock is free, and the next attach recovers it. */
 static int leave(struct plx_attach *a, const struct returned *returned)
 {
     int error = 0;
@@ -492,7 +521,7 @@ int plx_attach_close(struct plx_attach *a)
 
     PLX_ASSERT(!a->vdis);
     plx_attach_let_all_go(a);
-    /* The loop is gone by now; what it was asked is answered here. */
+    /* The caller's loop has ended. Claims that it deferred are answered here. */
     plx_attach_wait_for_claims(a);
     a->options.lock = a->options.unlock = a->options.tick = a->options.idle = NULL;
     a->options.defer = NULL;
@@ -537,7 +566,7 @@ void plx_attach_shown_id(const struct plx_attach *attach, const char *vdi,
     if (plx_uuid_parse(vdi, &id))
         id = plx_uuid_shown(&store, &identity, &id);
     else
-        memset(&id, 0, sizeof id); /* not of a registry that its checks accept */
+        memset(&id, 0, sizeof id); /* no registry that passed its checks has such an id */
     plx_uuid_text(&id, ret_text);
 }
 

@@ -1,17 +1,29 @@
 /* attach.h - a store by name: registry, volumes, instance, extents and locks brought together.
  *
- * An attach is one instance's opening of a store. Opening it first recovers what dead instances of
- * this host held: their virtual disks are replayed and closed, their extents taken over (INV-5:
- * dead is proven by instance.h, never assumed).
+ * An attach is one instance's opening of a store. Opening it for writing first recovers what dead
+ * instances of this host held: it replays and closes their disks and takes their extents over. A
+ * death is proven (instance.h), never assumed (INV-5).
  *
- * A disk that a command of this host has is waited for (struct plx_attach_options, patience); one
- * that a handler has is not, for that lasts as long as its LUN.
+ * Order of calls: plx_attach_open(); for each disk plx_attach_vdi_open(), the engine's requests,
+ * then plx_attach_vdi_close() or _leave(); at last plx_attach_close().
  *
- * Threads: calls may block on registry and store. In a process that serves the store on a loop,
- * the hooks lock and unlock bracket every engine call (the loop's mutex), and registry calls are
- * made without it (INV-4). Calls on one attach are made by one thread at a time, but for
- * plx_attach_store().
- */
+ *     struct plx_attach_options options = {.store = "fast", .role = "admin", .brief = true};
+ *     struct plx_attach_vdi_options how = {.overwrite = -1};
+ *
+ *     rc = plx_attach_open(&options, &attach, &fault);
+ *     rc = plx_attach_vdi_open(attach, "web", NULL, &how, &vdi, &fault);
+ *     ...
+ *     rc = plx_attach_vdi_close(attach, vdi);
+ *     rc = plx_attach_close(attach);
+ *
+ * Errors: a call returns 0 or a code of enum plx_error and fills the fault with a text for people.
+ * BUSY: a disk that a command of this host has locked is waited for (options.patience) first. A
+ * disk that a handler has locked is BUSY at once, since the handler keeps it as long as its LUN.
+ *
+ * Threads: one thread at a time makes calls on an attach; plx_attach_store() may be called by any.
+ * Calls may block on registry and store. In a process that serves the store on a loop, the hooks
+ * lock and unlock (the loop's mutex) bracket every engine call. Calls of the registry are made
+ * without that mutex (INV-4). */
 #ifndef PLX_ATTACH_H
 #define PLX_ATTACH_H
 
@@ -27,10 +39,10 @@ struct plx_attach_options {
     const char *state_dir; /* NULL: environment, default */
     const char *role;      /* "handler", "admin" */
     bool read_only;        /* nothing is written to the store, nobody recovered */
-    bool reopens;          /* see plx_attach_let_go() */
-    bool brief;            /* the process ends when it is done: locks are given up with its end */
-    bool grows;            /* or writes superblocks again that the device has lost (ATTACH-15) */
-    bool registry_only;    /* and read_only: the store's volumes are not opened, but for volume 0 */
+    bool reopens;          /* disks of dead peers stay open: plx_attach_let_go() */
+    bool brief;            /* the process ends soon: it unlocks with its last change (ATTACH-13) */
+    bool grows;            /* a superblock that lost a write is no reason to refuse (ATTACH-15) */
+    bool registry_only;    /* with read_only: of the volumes, only volume 0 is opened */
     uint64_t cache_bytes;  /* 0: the engine's default */
     void *context;         /* for the hooks; each may be NULL */
     void (*lock)(void *context);
@@ -44,20 +56,21 @@ struct plx_attach_options {
     bool (*room_wanted)(void *context);
     /* With the lock held: the store has further devices. */
     void (*volumes_changed)(void *context);
-    /* What is wanted is another's, who will be through soon: a command of this host, or one that
-     * recovers. NULL: there is none, but for volumes and the home page (device.h, tenancy.h). */
+    /* Waiting for another process that ends soon: a command of this host, or a recovery. NULL:
+     * calls do not wait, except for volumes and the home page (device.h, tenancy.h). */
     const struct plx_patience *patience;
 };
 
 int plx_attach_open(const struct plx_attach_options *options, struct plx_attach **ret_attach,
                     struct plx_fault *fault);
-/* The error of a call, with its fault: CORRUPT, and what to do, where a damaged registry is why it
- * failed. attach may be NULL. */
+/* Call it with the error of a failed call. If a damaged registry is why the call failed, it returns
+ * CORRUPT and the fault says what to do; otherwise both stay. attach may be NULL. */
 int plx_attach_name_damage(struct plx_attach *attach, int error, struct plx_fault *fault);
-/* All VDIs are closed before. Gives the extents back. The attach is gone, whatever is returned. */
+/* The caller has closed all disks. Gives the extents back. The attach is freed, whatever is
+ * returned; if an extent could not be given back, the next opening recovers it. */
 int plx_attach_close(struct plx_attach *attach);
 
-/* FENCED, and who has the store now, if another host was found to have taken it. */
+/* FENCED: another host was found to have taken the store; the fault names the host. Otherwise 0. */
 int plx_attach_fenced(struct plx_attach *attach, struct plx_fault *fault);
 
 struct plx_store *plx_attach_store(struct plx_attach *attach); /* NULL: registry_only */
@@ -77,94 +90,103 @@ struct plx_attach_vdi_options {
     int overwrite;     /* enum plx_overwrite, -1: the VDI's property */
 };
 
-/* snapshot NULL: for writing, under the VDI's lock. Else a label, a sequence number or a time, held
- * until it is closed: nobody lets it go meanwhile (holds.c). BUSY: it is just being let go. "0" is
- * the newest state on the store, which nobody keeps for its readers. */
+/* snapshot NULL: opens the disk for writing, under its lock. Else a label, a sequence number or a
+ * time: opens that snapshot, which is held until it is closed, so nobody lets it go meanwhile
+ * (holds.c). BUSY: it is just being let go. "0" is the newest state on the store; nobody keeps that
+ * for its readers. */
 int plx_attach_vdi_open(struct plx_attach *attach, const char *name, const char *snapshot,
                         const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
                         struct plx_fault *fault);
 int plx_attach_vdi_close(struct plx_attach *attach, struct plx_vdi *vdi);
-/* With options.reopens: it is closed later, or opened again at no cost. Until then it counts as one
- * that nobody has asked for. An instant is closed, and so is a disk that cannot go on. */
+/* With options.reopens the disk stays open, and opening it again costs nothing; until then it
+ * counts as one that nobody has asked for. A snapshot, a disk that cannot go on, and any disk
+ * without options.reopens are closed. */
 int plx_attach_vdi_leave(struct plx_attach *attach, struct plx_vdi *vdi);
-/* With options.reopens the disks that dead instances of this role had open are still open when they
- * have been recovered: opening one costs nothing then. Those that nobody asks for are closed by
- * this (name NULL: all of them, together), or with the attach. */
+/* With options.reopens a recovery keeps open the disks that one dead instance of this role had
+ * open, so that opening them again costs nothing (ATTACH-14). This call closes the one of that name
+ * if nobody has asked for it; NULL: all that nobody has asked for. plx_attach_close() does so too.
+ */
 void plx_attach_let_go(struct plx_attach *attach, const char *name);
-/* How many of them there are, and how often one came to them or left them; NULL is fine. */
+/* How many disks are open that nobody has asked for. *ret_changes counts how often that number has
+ * changed; it may be NULL. */
 unsigned plx_attach_unasked(const struct plx_attach *attach, uint64_t *ret_changes);
-/* options->slot and parent_slot are filled in here. parent NULL: not a clone. */
+/* Creates a disk, or a clone of a snapshot of `parent` (NULL: not a clone). The call fills in
+ * options->slot and parent_slot itself. */
 int plx_attach_vdi_create(struct plx_attach *attach, const struct plx_vdi_create_options *options,
                           const char *parent, const char *snapshot, struct plx_vdi_info *ret_info,
                           struct plx_fault *fault);
-/* lost: one whose record is gone, damaged or older (plx_door_is_gone), and only such a one. */
+/* lost: deletes only a disk whose record is gone, damaged or older (plx_door_is_gone). */
 int plx_attach_vdi_delete(struct plx_attach *attach, const char *name, bool lost,
                           struct plx_fault *fault);
-/* A disk that nobody has locked since its lock had this epoch; else EXISTS, and it stays. */
+/* Deletes the disk if nobody has locked it since its lock had this epoch. EXISTS: somebody has, and
+ * the disk stays. */
 int plx_attach_vdi_delete_untouched(struct plx_attach *attach, const char *name, uint64_t epoch,
                                     struct plx_fault *fault);
-/* The operator's word: what is in `lost` (lost.h) is given up, and slots whose record could not be
- * read are free again. EXISTS: one can be read by now. */
+/* The operator gives up everything in `lost` (lost.h). Slots whose record could not be read become
+ * free. EXISTS: one of the records can be read by now; nothing is given up. */
 int plx_attach_forget_lost(struct plx_attach *attach, size_t *ret_count, struct plx_fault *fault);
-/* What goes back with a disk whose record is older than what was written last (doors.h). */
+/* What the operator loses by accepting a record that is older than what was written last (doors.h).
+ */
 struct plx_older {
     bool older;
-    struct plx_registry_written written; /* of its record as it is */
-    uint64_t newest;                     /* snapshot that there is */
-    struct plx_registry_label *gone;     /* labels of snapshots behind it; to be freed */
+    struct plx_registry_written written; /* the record as it is on the store */
+    uint64_t newest;                     /* number of the newest snapshot that is left */
+    struct plx_registry_label *gone;     /* labels of later snapshots; to be freed */
     size_t gone_count;
 };
 int plx_attach_look_at_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
                              struct plx_older *ret_older, struct plx_fault *fault);
-/* The operator's word: the disk counts as it was looked at. Reads the metadata of all disks, three
- * times. CORRUPT: another disk has blocks of that state by now, or may have, for a part of what
- * leads to its blocks is lost. BUSY: an instance holds an extent with blocks of that state, or
- * collects. watch: as in struct plx_check_options. */
+/* The operator accepts the older state that plx_attach_look_at_older() found. Reads the metadata of
+ * all disks three times (FORGET-4). CORRUPT: another disk uses blocks of that state, or may,
+ * because metadata that leads to its blocks is lost. BUSY: an instance holds an extent with blocks
+ * of that state, or a collection runs. watch: as in struct plx_check_options. */
 int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
                             const struct plx_older *older, const struct plx_watch *watch,
                             struct plx_fault *fault);
 int plx_attach_snapshot_resolve(struct plx_attach *attach, const char *name, const char *snapshot,
                                 uint64_t *ret_seq, struct plx_fault *fault);
-/* A snapshot, as it was asked for, was not found: is there any at all? seq: the number that it
- * would have, 0: nobody knows. Another fault, or what was said already, stays. Returns NOT_FOUND.
- */
+/* After a snapshot was not found: says in the fault whether the disk has no such snapshot, or none
+ * at all. seq: the number that was meant, 0: unknown. The fault of another error stays. Returns
+ * NOT_FOUND. */
 int plx_attach_explain_missing(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
                                const char *snapshot, uint64_t seq, struct plx_fault *fault);
 
-/* Changes of an open VDI that the store and the registry both know: the store first, which is the
- * truth. seq 0 removes the label. */
+/* Changes of an open disk that both the store and the registry know. The store is changed first,
+ * because it is the truth (ATTACH-4). seq 0 removes the label. */
 int plx_attach_label(struct plx_attach *attach, struct plx_vdi *vdi, const char *label,
                      uint64_t seq, uint64_t time_ns, struct plx_fault *fault);
 int plx_attach_resize(struct plx_attach *attach, struct plx_vdi *vdi, uint64_t size_bytes,
                       struct plx_fault *fault);
-/* plx_vdi_set_protection(), and the registry's copy. */
+/* plx_vdi_set_protection() on the disk, then the registry's copy of it. */
 int plx_attach_protect(struct plx_attach *attach, struct plx_vdi *vdi,
                        const struct plx_protection *protection, struct plx_fault *fault);
 
-/* plx_vdi_rewind() to snapshot seq; the state before is labelled before-rewind-TIME, in the store
- * and the registry, which also gets an event. A snapshot of the state behind the rewind follows.
- * *ret_before and the label come back also when it fails after that was taken (seq 0: it was not).
- */
+/* plx_vdi_rewind() to snapshot seq. The state before is kept as a snapshot with the label
+ * before-rewind-TIME, in store and registry, and the registry gets an event. Another snapshot keeps
+ * the state after the rewind. If the call fails after the first snapshot, *ret_before and the label
+ * are valid too; before it, ret_before->seq is 0. */
 #define PLX_REWIND_LABEL 40 /* with the terminating zero */
 int plx_attach_rewind(struct plx_attach *attach, struct plx_vdi *vdi, uint64_t seq,
                       char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before,
                       struct plx_fault *fault);
 
-/* plx_vdi_thin() with one slice of history, keeping what labels name and what others read (kept and
- * kept_count are not looked at). The marks' labels go with their snapshots: each stays as long as
- * its snapshot does, whatever happens. Go on after ret_thinned->upto until it does not grow. */
+/* plx_vdi_thin() with one slice of history. It keeps snapshots that have labels or that others read
+ * (thin->kept and kept_count are ignored). Labels that thin->marks name go with their snapshots,
+ * and stay as long as these do, whatever happens. Call it again from ret_thinned->upto until that
+ * does not grow. */
 int plx_attach_thin(struct plx_attach *attach, struct plx_vdi *vdi, const struct plx_thin *thin,
                     struct plx_thinned *ret_thinned, struct plx_fault *fault);
 
-/* The disk looks at the clocks; what it knows of them is kept for the next who opens it. */
+/* The disk compares its clocks (witness.h). What it learns is kept for the next opening. */
 void plx_attach_look_at_clock(struct plx_attach *attach, struct plx_vdi *vdi,
                               struct plx_vdi_clock *ret_clock);
-/* plx_vdi_resume(), for this and all later openings. */
+/* plx_vdi_resume(), for this opening of the disk and all later ones. */
 int plx_attach_resume(struct plx_attach *attach, struct plx_vdi *vdi, struct plx_fault *fault);
 
-/* How something long is done. The hooks may be NULL. progress: done of total (0: not known), in its
- * first part or its second. pause: with neither lock held: others may use the attach until it
- * returns; it should sleep for a moment. interrupted: true ends it with BUSY. */
+/* How long work is done. Each hook may be NULL. progress: `done` of `total` (0: unknown), in the
+ * first part of the work or the second. pause: is called with neither lock held, should sleep for a
+ * moment, and others may use the attach until it returns. interrupted: returning true ends the work
+ * with BUSY. */
 struct plx_attach_work {
     bool dry_run;    /* only finds */
     uint64_t memory; /* bytes, 0: 256 MiB */
@@ -175,11 +197,11 @@ struct plx_attach_work {
     void *context;
 };
 
-/* Finds and frees the blocks that no disk uses any more: those of deleted disks, and what crashes
- * left (engine.h, collecting). Beside all I/O, and in slices when the map of one bit a block would
- * be larger than `memory`. What died with an instance that collected is gone on with first.
- * Progress: bytes of metadata, then blocks that are swept. BUSY: another process is collecting, or
- * see plx_collect_begin(). */
+/* Finds and frees the blocks that no disk uses any more: those of deleted disks, and those that
+ * crashes leaked (engine.h, collecting). It runs beside all I/O. A store whose bitmap of one bit a
+ * block is larger than `memory` is done in slices. An interrupted collection is finished first.
+ * Progress: bytes of metadata read, then blocks swept. BUSY: another process is collecting, or see
+ * plx_collect_begin(). */
 struct plx_collected {
     uint64_t found, swept;   /* blocks */
     uint64_t looked, missed; /* extents: missed, because they changed hands, or the
@@ -193,10 +215,10 @@ struct plx_collected {
 int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_work *work,
                        struct plx_collected *ret_collected, struct plx_fault *fault);
 
-/* plx_store_dedup(), with collections kept out wherever the store is open. open: of all disks,
- * those that are not open yet are for as long; else of those that are open for writing here. Others
- * are told. BUSY: another process is collecting, or deduplicating; or a collection was broken off
- * and has to be gone on with first. */
+/* plx_store_dedup(), while no collection runs anywhere in the store. open: looks at all disks, and
+ * opens those that are closed for the time of the call; else only at disks that are open for
+ * writing here. BUSY: another process is collecting or deduplicating, or an interrupted collection
+ * has to be finished first. */
 struct plx_attach_deduped {
     struct plx_deduped what;
     unsigned elsewhere; /* disks that are open in other processes, or cannot be opened */
@@ -205,36 +227,37 @@ struct plx_attach_deduped {
 int plx_attach_dedup(struct plx_attach *attach, bool open, const struct plx_attach_work *work,
                      struct plx_attach_deduped *ret_deduped, struct plx_fault *fault);
 
-/* Data blocks that can still be written to new places, as far as `enough` of them. */
+/* How many blocks can still be written to new places; stops counting at `enough`. */
 int plx_attach_data_room(struct plx_attach *attach, uint64_t enough, uint64_t *ret_blocks,
                          struct plx_fault *fault);
 
-/* With less room than this space is low: protected disks lose their oldest snapshots until there is
+/* Below this much room, space is low: protected disks lose their oldest snapshots until there is
  * twice as much. */
 uint64_t plx_attach_low_blocks(struct plx_attach *attach);
 
-/* Makes the store larger (plx_store_grow, plx_store_add_volume), then what the registry knows of it
- * and, if it is due, the registry's own room (spans.h); or changes what else takes the same right.
- * BUSY: another process is doing so. Other instances are told afterwards by the caller. */
+/* Makes the store larger (plx_store_grow, plx_store_add_volume), then updates the registry, and
+ * enlarges the registry's own room if that is due (spans.h). Other changes of superblocks need the
+ * same right, so they are made here too. BUSY: another process has the right. The caller tells
+ * other instances afterwards. */
 struct plx_attach_growth {
-    const char *path;      /* of a further volume; NULL: those that there are became larger */
-    uint64_t create_bytes; /* it is a file, to be made of this size; 0: it exists */
+    const char *path;      /* a further volume; NULL: the present volumes became larger */
+    uint64_t create_bytes; /* the further volume is a file to create of this size; 0: no */
     bool unused;           /* plx_occupied_refuse() */
-    bool common;           /* nothing grows: plx_store_allow_common() */
+    bool common;           /* nothing grows, only plx_store_allow_common() is called */
     struct plx_grow how;
 };
 int plx_attach_grow(struct plx_attach *attach, const struct plx_attach_growth *growth,
                     struct plx_grown *ret_grown, struct plx_fault *fault);
-/* Another process has done so. Writes that wait for room go on. */
+/* Another process has made the store larger: reads its superblocks again. Writes that wait for room
+ * go on. */
 int plx_attach_volumes_changed(struct plx_attach *attach, struct plx_fault *fault);
 
-/* Unused extents that data leaves to metadata (INV-8). */
+/* How many unused extents data blocks leave to metadata (INV-8). */
 uint64_t plx_attach_reserve_extents(struct plx_attach *attach);
-/* 0, or NOSPACE: no blocks are to be moved now (PLX_MOVE), for what is left of the store is for
- * writes. */
+/* 0: blocks may be moved (PLX_MOVE). NOSPACE: what room is left is for writes. */
 int plx_attach_move_room(struct plx_attach *attach, struct plx_fault *fault);
 
-/* Of an instant: as below, or so long before now ("-90s"; policy.h has the units). */
+/* Reads a time: as plx_time_parse(), or as so long before now ("-90s"; units in policy.h). */
 bool plx_instant_parse(const char *text, uint64_t now_ns, uint64_t *ret_time_ns);
 /* RFC 3339 ("2026-11-21T06:20:00.010Z", "+01:00", a space for the T), or the basic form
  * 20261121T062000.010Z. false: it is neither. */

@@ -1,26 +1,28 @@
 /* attach_collect.c - a collection of a store's garbage: where the engine's mark and sweep
  * (collect.c) and the registry (collections.c) meet.
  *
- * ATTACH_COLLECT-1  It is entered in the registry before it begins and until all that was found is
- *     swept, so no other begins, and who frees in an extent that was nobody's knows of it
- *     (ALLOC-6).
- * ATTACH_COLLECT-2  Extents of this instance and of nobody are looked at. What was found in one
- *     counts only if it did not change hands between the beginning and the sweep: its generation is
- *     the same.
- * ATTACH_COLLECT-3  What was found is entered in the registry before any of it is freed, and taken
- *     out, extent by extent, before that one is. After a crash the sweep goes on with what is left.
- * ATTACH_COLLECT-4  Whatever moved to other instances while the disks were read makes the reading
- *     start again: nodes there may be other ones by now.
- * ATTACH_COLLECT-5  Deleted disks are forgotten when all slices are through: nothing of them is
- *     left, but in extents of other processes, which need no record to be found.
- * ATTACH_COLLECT-6  The records of all live disks are what the registry means (doors.h), before a
- *     slice is read and after: a store that has forgotten a disk would give its blocks away.
- * ATTACH_COLLECT-7  An extent of nobody is swept only where its header is as it was when it was
- *     given up. Another one is older, or whoever wrote it is not known to the registry: it is never
- *     believed again (ATTACH-10), nor looked at by the next collection.
- * ATTACH_COLLECT-8  Only as much is entered as the registry has room for, if that is anything at
- *     all. The next one finds the rest, and the room of what was swept.
- * Threads: one call at a time on an attach; inside pause() others may use it.
+ * ATTACH_COLLECT-1  A collection is entered in the registry before it begins, and stays entered
+ *     until everything it found is swept. So no second one begins, and an instance that frees
+ *     blocks in an extent that had no owner knows of the collection (ALLOC-6).
+ * ATTACH_COLLECT-2  A collection looks at extents of this instance and at extents without an owner.
+ *     What it found in an extent counts only if the extent has the same generation at the sweep as
+ *     at the beginning. Otherwise the extent has changed hands, and blocks found free may be used.
+ * ATTACH_COLLECT-3  What is found is entered in the registry before any of it is freed. The entry
+ *     of an extent is removed before that extent is swept, so no block is freed twice. After a
+ *     crash the next collection sweeps what is still entered.
+ * ATTACH_COLLECT-4  If an extent moved to another instance while the disks were read, the reading
+ *     begins again, because other nodes may have taken the place of those that were read there.
+ * ATTACH_COLLECT-5  Rows of deleted disks are removed when all slices are done. Blocks of these
+ *     disks are left only in extents of other processes, and no record is needed to find them.
+ * ATTACH_COLLECT-6  Before and after a slice is read, the record of every live disk is compared
+ *     with the registry (doors.h). If the store has forgotten a disk, the collection ends, because
+ *     it would give that disk's blocks away.
+ * ATTACH_COLLECT-7  An extent without an owner is swept only if its header is as its last owner
+ *     gave it up. Any other header is an older one, or was written by somebody the registry does
+ *     not know. It is never believed again (ATTACH-10), and later collections pass it over.
+ * ATTACH_COLLECT-8  A collection enters only as much as the registry has room for, and fails if
+ *     that is nothing. The next one finds the rest, and the room that sweeping freed.
+ * Threads: one call at a time on an attach; others may use the attach inside pause().
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,13 +1,15 @@
 /* attach_dedup.c - a store's deduplication: where the engine's (dedup.c) and the registry meet.
  *
- * ATTACH_DEDUP-1  No collection begins anywhere while it is under way: it is entered as one, before
- *     the first address of a common block is learned and until after the last is used (SHARE-5). If
- *     its process dies, whoever collects or deduplicates next takes the entry over.
- * ATTACH_DEDUP-2  A collection that was broken off in its sweep is not ended by this: the entry
- *     stays what it is, and a collection goes on with it.
- * ATTACH_DEDUP-3  Whoever shares knows that the store allows it, for it looks again: nobody else
- *     has to be told, because common blocks are read and kept by all who can open the store.
- * Threads: one call at a time on an attach; inside pause() others may use it.
+ * ATTACH_DEDUP-1  No collection runs anywhere in the store while a deduplication does. It is
+ *     entered in the registry as a collection from before it learns the first address of a common
+ *     block until after it has used the last (SHARE-5). If its process dies, the next collection or
+ *     deduplication takes the entry over.
+ * ATTACH_DEDUP-2  A deduplication does not end a collection that was interrupted while it swept.
+ *     The entry stays as it is, and the next collection goes on with it.
+ * ATTACH_DEDUP-3  A process that shares blocks first makes sure that the store allows common
+ *     blocks: unless it knows that already, it reads the superblocks again. No other process has to
+ *     be told, since every process that can open the store can read common blocks, and keeps them.
+ * Threads: one call at a time on an attach; others may use the attach inside pause().
  */
 #include <stdlib.h>
 

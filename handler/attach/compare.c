@@ -1,24 +1,29 @@
 /* compare.c - see compare.h.
  *
- * COMPARE-1  The order of every change (ATTACH-2, ATTACH-3; registry first when an extent or a lock
- *     is taken, store first when it is given up) leaves differences for a moment. What differs is
- *     looked at again a moment later; only what stays is told.
- * COMPARE-2  Nothing here decides who is dead: what a registered instance holds in the registry,
- *     and not yet or no more on the store, is its own affair or that of its recovery.
- * COMPARE-3  The registry may know a beginning of the store's extents: the store grows first
- *     (volumes.c). So its volumes are looked at again before each comparison: it may have grown
- *     since it was opened, which is long ago when a check has read all of it.
- * COMPARE-4  What is the system's on the store is so in the registry, which knows first (spans.c).
- *     Of what the registry does not know yet (COMPARE-3) nothing is handed out.
- * COMPARE-5  No advice here loses anything: of a disk that the store lost, or has in an older
- *     state, what the registry still knows is not taken for its mistake.
- * COMPARE-6  What the registry does not know of the labels of a disk that an instance holds, it is
- *     told when that one closes the disk, or by its recovery (LABELS-1).
- * COMPARE-7  The registry is checked in itself first. One that is damaged is a finding, and
- *     compared as far as it can be read.
- * COMPARE-8  What the store says belongs to an instance that the registry does not know can never
- *     be recovered, unless another one has taken it over: that one, or who recovers it, writes its
- *     own name there. It may have ended before it could, for there was no room below the volume.
+ * COMPARE-1  A difference is reported only if a second look, a moment later, finds it again. Every
+ *     change is made in the registry and the store one after the other, so a difference may just
+ *     mean that a change is under way:
+ *         an extent or a lock is taken      registry first
+ *         an extent or a lock is given up   store first (ATTACH-2, ATTACH-3)
+ * COMPARE-2  The comparison does not decide which instance is dead. A registered instance may hold
+ *     something in the registry that the store does not show yet, or no longer shows. That is
+ *     settled by the instance, or by its recovery.
+ * COMPARE-3  The registry may know only the first of the store's extents, because the store grows
+ *     first (volumes.c). So the volumes are read again before each comparison. A check that has
+ *     read the whole store may have opened it long ago.
+ * COMPARE-4  An extent that the store uses for its own structures must be a system extent in the
+ *     registry, which knows first (spans.c). An extent that the registry does not know yet
+ *     (COMPARE-3) is no such error, because the registry hands out only what it knows.
+ * COMPARE-5  No advice in a finding loses anything. If the store lost a disk, or has it in an older
+ *     state, what the registry knows of the disk is evidence and is not reported as its mistake.
+ * COMPARE-6  If an instance holds a disk, a label that the registry does not know is no error. The
+ *     instance tells the registry when it closes the disk, or its recovery does (LABELS-1).
+ * COMPARE-7  The registry's own consistency is checked first. A damaged registry is one finding,
+ *     and it is compared as far as it can be read.
+ * COMPARE-8  An owner that the store names and the registry does not know can never be recovered.
+ *     So it is an error, unless another instance has taken the disk or extent over in the registry.
+ *     That instance, or its recovery, writes its own name into the store. It may have ended before
+ *     it could, because the volume had no room below.
  */
 #include "attach/compare.h"
 

@@ -1,5 +1,6 @@
-/* disks.c - virtual disks by name: made, opened, cloned, deleted, closed (ATTACH-2, ATTACH-3,
- * ATTACH-5, ATTACH-9). Invariants, threads and crash story: attach.c. */
+/* disks.c - virtual disks by name: locked, opened, closed, kept open (ATTACH-2, ATTACH-5, ATTACH-9,
+ * ATTACH-14, ATTACH-16). Creating and deleting: lifetime.c. Invariants, threads and crash story:
+ * attach.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,8 @@ int plx_attach_row_of(struct plx_attach *a, const char *name, struct plx_registr
     return error ? plx_registry_fault(a->registry, error, fault) : plx_attach_keep_up(a, fault);
 }
 
-/* ATTACH-14: out of those that wait to be asked for, to those that are open; id NULL: any. NULL: it
- * is not among them. */
+/* ATTACH-14. Moves a disk from the list of those that nobody has asked for to that of open disks.
+ * id NULL: any disk. Returns NULL if there is none. */
 static struct plx_held_vdi *ask_for(struct plx_attach *a, const char *id)
 {
     struct plx_held_vdi **link = &a->unasked, *held;
@@ -38,7 +39,7 @@ static struct plx_held_vdi *ask_for(struct plx_attach *a, const char *id)
     return held;
 }
 
-/* Whether it is worth waiting for a lock: nobody has it any more, or a command has. */
+/* Whether waiting for the lock is worth it: nobody has it any more, or a command has it. */
 static bool is_free_soon(struct plx_attach *a, const char *vdi)
 {
     struct plx_registry_vdi row;
@@ -47,7 +48,8 @@ static bool is_free_soon(struct plx_attach *a, const char *vdi)
            (!row.owner || plx_attach_ends_soon(a, row.owner));
 }
 
-/* Of a disk that its holder gives up soon. Holders may have died since we attached. */
+/* Locks the disk, and waits for a holder that gives it up soon. A holder that died since this
+ * attach was opened is recovered first. */
 static int lock_in_turn(struct plx_attach *a, const char *vdi, struct plx_registry_lock *ret_lock,
                         struct plx_fault *fault)
 {
@@ -72,8 +74,9 @@ static int lock_in_turn(struct plx_attach *a, const char *vdi, struct plx_regist
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
-/* A lock that is ours from a recovery or a closing that failed: what the record names is dead, and
- * the epoch is raised again. BUSY: it is not. */
+/* Takes a lock that this instance has since a recovery or a closing failed. The epoch is raised
+ * again, so that whatever the record still names counts as dead. BUSY: this instance does not have
+ * the lock, or has the disk open. */
 static int lock_left(struct plx_attach *a, const char *vdi, struct plx_registry_lock *ret_lock,
                      struct plx_fault *fault)
 {
@@ -91,7 +94,8 @@ static int lock_left(struct plx_attach *a, const char *vdi, struct plx_registry_
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
-/* *ret_recover: it was ours already, perhaps since its holder died while we waited. */
+/* *ret_recover: this instance had the lock already, so the disk was not closed. It may have got the
+ * lock while it waited, by recovering a holder that died. */
 int plx_attach_lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
                         struct plx_registry_lock *ret_lock, bool *ret_recover,
                         struct plx_fault *fault)
@@ -147,7 +151,7 @@ static int check_stands_still(struct plx_attach *a, struct plx_fault *fault)
                  : error;
 }
 
-/* ATTACH-16. *ret_hold stays 0. */
+/* ATTACH-16. Protects the reader by a shared lock instead of a hold. */
 static int hold_without_writing(struct plx_attach *a, const char *vdi, struct plx_fault *fault)
 {
     int error = a->unwritable ? 0 : check_stands_still(a, fault);
@@ -160,7 +164,7 @@ static int hold_without_writing(struct plx_attach *a, const char *vdi, struct pl
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
-/* ATTACH-5. seq 0, the newest state, is nothing that could be held. */
+/* ATTACH-5. seq 0 is the newest state, which is no snapshot and cannot be held. */
 int plx_attach_hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uint64_t *ret_hold,
                             struct plx_fault *fault)
 {
@@ -189,7 +193,8 @@ void plx_attach_release_instant(struct plx_attach *a, uint64_t hold)
         plx_attach_env_event(&a->env, error, "a snapshot stays held until this process has ended");
 }
 
-/* ATTACH-9. While its row is there no other disk gets the slot, whoever locks this one. */
+/* ATTACH-9, without the disk's lock. As long as the disk's row exists, no other disk gets its slot,
+ * whoever locks it. So another disk in the slot is a fault only if the row still exists. */
 int plx_attach_check_door(struct plx_attach *a, const struct plx_registry_vdi *row,
                           struct plx_fault *fault)
 {
@@ -292,7 +297,8 @@ int plx_attach_resume(struct plx_attach *a, struct plx_vdi *vdi, struct plx_faul
     return 0;
 }
 
-/* ATTACH-9: of a disk whose lock we have just got. recovers: nobody closed it. */
+/* ATTACH-9, for a disk that this instance has just locked. recovers: its last holder did not close
+ * it. */
 int plx_attach_check_locked(struct plx_attach *a, const struct plx_registry_lock *held,
                             bool recovers, struct plx_fault *fault)
 {
@@ -302,7 +308,7 @@ int plx_attach_check_locked(struct plx_attach *a, const struct plx_registry_lock
 
     if (error)
         return plx_registry_fault(a->registry, error, fault);
-    if (!recovers) { /* as it was before */
+    if (!recovers) { /* the row as it was before locking raised the epoch */
         row.owner = 0;
         row.epoch = held->epoch - 1;
     }
@@ -334,7 +340,7 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
         *ret_vdi = held->vdi;
         if (suits)
             return 0;
-        plx_attach_vdi_close(a, held->vdi); /* if that fails its lock is left (ATTACH-2) */
+        plx_attach_vdi_close(a, held->vdi); /* on failure lock_left() has the lock */
     }
     held = plx_attach_new_held(fault);
     if (!held)
@@ -366,7 +372,7 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
             now.doubt[0])
             plx_fault_set(fault, error, "%s/%.150s cannot be opened: %.255s%s", a->known.name,
                           row->name, now.doubt, plx_registry_doubt_advice(&now));
-        /* ATTACH-2: not while the record may name us. */
+        /* ATTACH-2: the lock stays if the record may name this instance. */
         plx_attach_lock(a);
         if (plx_vdi_read_info(a->store, row->slot, &info, NULL) == 0 &&
             info.owner != a->instance.row.id && !open.take_over)
@@ -382,7 +388,8 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
     return 0;
 }
 
-/* Where there is no room for it, other disks may give some back. */
+/* Opening a disk takes room for metadata. If there is none, the disks that nobody has asked for are
+ * closed, which may free some. */
 int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snapshot,
                         const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
                         struct plx_fault *fault)
@@ -487,7 +494,8 @@ static void let_go(struct plx_attach *a, const char *id)
     plx_attach_env_event(&a->env, error, why.text);
 }
 
-/* All of them, side by side. What the registry is told waits for its next change (ATTACH-13). */
+/* Closes all disks that nobody has asked for, side by side. The registry is told with its next
+ * change (ATTACH-13). */
 void plx_attach_let_all_go(struct plx_attach *a)
 {
     for (struct plx_held_vdi *held = a->unasked; held; held = held->next) {

@@ -1,19 +1,30 @@
 /* doors.c - see doors.h.
  *
- * DOORS-1  What a row says was written is what its last holder closed the disk with. So a record is
- *     never older; and where nobody has had the lock since (the row's epoch is that of what was
- *     written), it is not newer either. Nor is it under a lock that was taken over from the dead:
- *     that is of a higher epoch than all before, but for what its holder wrote himself.
- * DOORS-2  An older record costs its own disk only: it is refused until the operator accepts it; so
- *     is that of another disk, which was deleted. A newer one says that the registry lost a write:
- *     then all that it says is in doubt (plx_registry_doubt). So does another disk's that is alive:
- *     it is the one that had the slot before, and the store lost writes, or the one that has it
- *     now.
- * DOORS-3  A slot without a record of the row's disk is no fault only while the disk is being made:
- *     its creator has the lock still, or died with it. Then the slot is empty, or holds what was
- *     deleted there before, or what was damaged there before and kept it from being made. Nobody
- *     else takes a record for absent: it may have been lost, and all that its disk uses would count
- *     for nothing.
+ * DOORS-1  What the registry remembers (`written`) is the record as the last holder closed the disk
+ *     with. So a record is never older than `written`; the epoch decides, then the number of
+ *     states. Whether it may be newer depends on the lock:
+ *         nobody has had the lock since     not newer. The row's epoch still equals the epoch of
+ *                                           `written`, since every lock raises it.
+ *         the lock was just taken over      newer only by what the dead holder wrote: every earlier
+ *                                           epoch is lower, and only the new holder writes with
+ *                                           this one. A record of a higher epoch, or of this epoch
+ *                                           with another owner, is by somebody the row forgot.
+ *         somebody has the lock             newer, since the holder writes the record.
+ *     `written` may be unknown (0): then nothing is older, and only the id and an epoch taken over
+ *     are compared.
+ * DOORS-2  What disagrees decides what is refused:
+ *         an older record                 this disk, until the operator accepts that state; the
+ *                                         device lost a write
+ *         another disk, deleted           this disk; the device lost the write of its record
+ *         a newer record                  every opening for writing: the registry lost a write, so
+ *                                         all it says is in doubt (plx_registry_doubt)
+ *         another disk, alive             likewise: either it had the slot before and the device
+ *                                         lost writes, or it has the slot now and the registry did
+ * DOORS-3  A slot without the disk's record is no fault while the disk is being created: its
+ *     creator still has the lock, or died with it, and the disk was never closed. Then the slot is
+ *     empty, or holds a disk deleted there before, or a damaged record that made the creation fail.
+ *     In any other case the record counts as lost, never as absent. Otherwise a collection would
+ *     free everything that the disk uses.
  * Threads: the caller's.
  * Crash story: reads only.
  */

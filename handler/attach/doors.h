@@ -1,10 +1,24 @@
 /* doors.h - whether the record in a slot is the one that the registry means.
  *
- * A device that acknowledged a write and lost it shows a record, whole and well checksummed, of
- * before: of the same disk in an older state, or of another one. The registry remembers the id, and
- * what was made durable last of a record that nobody has open.
+ * A device may acknowledge a write and lose it. Then a slot shows an earlier record, which is whole
+ * and has a good checksum: an older state of the disk, or the record of another disk. Only the
+ * registry can tell. It remembers the disk's id, and in `written` what the last closing made
+ * durable: the epoch in the record, and how many states the record has had. A call for each
+ * situation compares the record with that:
  *
- * Threads: the engine's; calls are made with its lock held.
+ *     plx_door_read()          the disk may be open somewhere     id; not older
+ *     plx_door_read_closed()   nobody has its lock                id; not older, not newer
+ *     plx_door_read_taken()    its lock came from a dead holder   id; not older, not by a stranger
+ *
+ * Errors, the same for all three:
+ *
+ *     NOT_FOUND   the disk is being created, or its creation was cut off
+ *     CORRUPT     the record is damaged, missing, older, or that of another disk that was deleted:
+ *                 this disk only is affected
+ *     REGISTRY    the record is newer, or that of another live disk: the caller reports a doubt
+ *                 (plx_registry_doubt)
+ *
+ * Threads: the engine's; calls are made with its lock held. They only read.
  */
 #ifndef PLX_DOORS_H
 #define PLX_DOORS_H
@@ -12,27 +26,25 @@
 #include "engine/engine.h"
 #include "registry/registry.h"
 
-/* Reads the record that the row means. NOT_FOUND: the disk is being created, or its creation was
- * cut off. CORRUPT: its record is damaged, not there, that of another disk, which was deleted, or
- * older than what the registry knows to have been written. REGISTRY: it is another disk's, which
- * lives. */
+/* Reads the record of the row's disk, whoever may have it open. */
 int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
                   struct plx_vdi_info *ret_info, struct plx_fault *fault);
-/* As above, of a row that nobody had locked when it was read. REGISTRY: or it is newer. */
+/* The same. If nobody had the lock when the row was read, a record that is newer is REGISTRY. */
 int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi *row,
                          struct plx_vdi_info *ret_info, struct plx_fault *fault);
-/* As plx_door_read(), of a row whose lock was a dead instance's and is the caller's now. REGISTRY:
- * or somebody has had the disk since, of whom the row knows nothing. */
+/* The same, for a row whose lock the caller has taken over from a dead instance. A record that
+ * somebody wrote whom the row does not know is REGISTRY. */
 int plx_door_read_taken(struct plx_store *store, const struct plx_registry_vdi *row,
                         struct plx_vdi_info *ret_info, struct plx_fault *fault);
-/* Whether the record is the row's, and older than what was written last: what an operator may
- * accept. */
+/* Whether the record is older than what was written last, which an operator may accept. Errors: as
+ * plx_door_read(). */
 int plx_door_is_older(struct plx_store *store, const struct plx_registry_vdi *row, bool *ret_older,
                       struct plx_fault *fault);
-/* The same, of a record that was read. */
+/* The same, of a record that the caller has read and whose id is the row's. */
 bool plx_door_is_back(const struct plx_registry_vdi *row, const struct plx_vdi_info *info);
-/* 0: there is no live record of the row's disk, nor of another one in its slot; or it is older than
- * what was written last (*ret_back). EXISTS: its own is there. */
+/* Whether the operator may give the row's disk up as lost. 0: its slot has no live record at all,
+ * or has the disk's record in an older state (*ret_back). EXISTS: the disk's record is there and
+ * current. REGISTRY: another live disk's record is there. */
 int plx_door_is_gone(struct plx_store *store, const struct plx_registry_vdi *row, bool *ret_back,
                      struct plx_fault *fault);
 

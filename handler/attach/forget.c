@@ -1,27 +1,32 @@
 /* forget.c - the operator gives up what could not be read (lost.h), or what a disk has lost.
  *
- * FORGET-1  A slot is made one that was never used before its row in `lost` goes: until then it is
- *     given to nobody, and afterwards neither a collection nor a rebuild meets the damaged record
- *     again.
- * FORGET-2  One process at a time does it: another one, having read that a record is damaged, might
- *     write over the disk that was created there meanwhile. So rows are listed under the lock, too.
- * FORGET-3  A disk that went back has lost its newest snapshots, and their numbers are given out
- *     again. So their labels go in the transaction that accepts its state: else they would name
- *     others.
- * FORGET-4  A disk at an older state has blocks again that it gave back since. Those that another
- *     disk has by now it would overwrite or free: such a state is refused, before anything changes.
- *     Those that nobody has yet are kept from being given away: their extents are sealed for good
- *     (REBUILD-9), and only then it is looked once more whether somebody has got one meanwhile.
- *     What an instance holds cannot be sealed, and what has been freed there since may be so in its
- *     memory alone: refused until that has ended.
- * FORGET-5  Nor is one accepted while it is not known what all other disks have, for they cannot be
- *     read.
- * FORGET-6  What an older state has may be what a collection has found since. So this is entered as
- *     one (COLLECTIONS-1; none is where a record is lost), and what one that was broken off has
- *     left to be swept goes in the transaction of FORGET-3.
+ * FORGET-1  A lost slot is rewritten as one that was never used before its row in `lost` is
+ *     removed. Until the row is gone, no disk gets the slot. Afterwards neither a collection nor a
+ *     rebuild finds the damaged record again.
+ * FORGET-2  One process at a time gives up slots, under the recovery lock (ATTACH-11), and it lists
+ *     the rows under that lock too. With two, the second might read that a record is damaged and
+ *     then overwrite the disk that was created in the slot meanwhile.
+ * FORGET-3  A disk that went back to an older state has lost its newest snapshots, and will use
+ *     their numbers again. So the transaction that accepts the older state also removes the labels
+ *     of those snapshots. Otherwise the labels would name other snapshots.
+ * FORGET-4  The older state of a disk uses blocks that the disk has freed since. What happens to
+ *     such a block depends on who has it now:
+ *         another disk   the older state is refused before anything changes: both disks would
+ *                        overwrite and free the block
+ *         nobody         its extent is sealed for good (REBUILD-9), so nobody gets the block; then
+ *                        the check runs once more, for somebody may have got it meanwhile
+ *         an extent that an instance holds
+ *                        refused (BUSY) until the instance has ended: such an extent cannot be
+ *                        sealed, and that the block is free may be known to its memory only
+ * FORGET-5  The older state is also refused if the metadata of another disk cannot be read, since
+ *     nobody then knows which blocks that disk uses.
+ * FORGET-6  A collection may have found blocks of the older state and be about to free them. So
+ *     accepting is entered as a collection (COLLECTIONS-1), which keeps others out; while a record
+ *     is lost, no collection runs at all. What an interrupted collection had left to sweep is
+ *     dropped in the transaction of FORGET-3.
  * Threads: as attach.h.
- * Crash story: what is given up already cannot be told from what never was;
- *   the command does the rest when it comes again.
+ * Crash story: slots that are given up already look like slots that were never used. The operator
+ *   repeats the command, which does the rest.
  */
 #include <stdlib.h>
 #include <string.h>

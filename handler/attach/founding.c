@@ -1,18 +1,18 @@
 /* founding.c - see founding.h.
  *
- * FOUNDING-1  A volume is written by a format only while no other process has it open (device.h,
- *     exclusive), and never when it belongs to a store that is known here (occupied.c): that is
- *     forgotten first. The format has the volume for itself until its store is known: two formats
- *     are one after the other.
- * FOUNDING-2  A format is through when the registry has the store's row. Before that, the volumes
- *     hold a superblock and an empty registry, which every opening refuses with what to do.
- * FOUNDING-3  The list of known stores comes last: it is only the way to what is there. Whether it
- *     can be written is tried before anything is changed: where it cannot, nothing is. If it fails
- *     in the end all the same, what is there is said, and how to enter it.
- * FOUNDING-4  A format that fails removes the files that it made, if nothing was in them when it
- *     got them for itself: another's format may have been quicker.
+ * FOUNDING-1  A format writes to a volume only while no other process has the volume open
+ *     (device.h, exclusive). It never writes to a volume of a store that is known here
+ *     (occupied.c): the operator has to forget that store first. The format keeps its volumes to
+ *     itself until the store is known, so two formats of one volume run one after the other.
+ * FOUNDING-2  A format is complete when the registry has the store's row. Before that the volumes
+ *     hold a superblock and an empty registry. Every opening refuses those, and says what to do.
+ * FOUNDING-3  The entry in the list of known stores is written last, because it is only the way to
+ *     a store that must exist. Whether it can be written is tried before anything is changed. If
+ *     writing it fails in the end, the error says that the store is whole and how to enter it.
+ * FOUNDING-4  A format that fails removes the files that it created. It keeps a file that already
+ *     had a superblock when the format got it for itself: another format was quicker.
  * Threads: the caller's.
- * Crash story: FOUNDING-2; what is repeated begins anew.
+ * Crash story: FOUNDING-2. The operator repeats the format, which begins again.
  */
 #include "attach/founding.h"
 

@@ -1,12 +1,13 @@
 /* import.c - stores found, taken and given up. See founding.h.
  *
- * IMPORT-1  The home page is written only where the superblock says that this is the store's volume
- *     0: what is known here is a path, which may lead to another disk by now.
- * IMPORT-2  One identity is known at one place. A copy gets an identity of its own before it is
- *     entered.
+ * IMPORT-1  A home page is written only after the superblock on that device has confirmed that it
+ *     is the store's volume 0. What this host knows is a path, and the path may lead to another
+ *     disk by now.
+ * IMPORT-2  This host knows an identity at one place only. A copy of a store gets an identity of
+ *     its own before it is entered.
  * Threads: the caller's.
- * Crash story: a store is taken before it is entered; what is repeated goes
- *   on from there.
+ * Crash story: the store is taken first and entered second. After a crash in between, the same call
+ *   finds the store taken by this host, and enters it.
  */
 #include "attach/founding.h"
 

@@ -1,14 +1,14 @@
 /* known.c - see known.h.
  *
- * KNOWN-1  An entry appears whole under its name, by rename(), and is durable before a call
- *     returns.
- * KNOWN-2  What an entry says is checked when it is read: it is a file that anybody may have
- *     edited. A password in a URL, which entries once had, is left out.
- * KNOWN-3  Whether a name is free is asked, and the entry written, under a lock on the folder: of
- *     two stores that are given one name at a time, one gets it.
+ * KNOWN-1  An entry appears under its name as a whole, by rename(), and is durable before the call
+ *     returns. So a reader, or a crash, sees the old entry or the new one.
+ * KNOWN-2  The content of an entry is checked whenever it is read, since anybody may have edited
+ *     the file. A password in a URL, which entries of earlier versions had, is left out.
+ * KNOWN-3  A lock on the folder is held from asking whether a name is free until the entry is
+ *     written. So when two stores are given one name at the same time, one of them gets it.
  * Threads: any.
- * Crash story: a crash leaves the old entry or the new one, and perhaps a file ".NAME.PID", which
- *   the next writer of that number replaces.
+ * Crash story: a crash leaves the old entry or the new one. It may also leave a file ".NAME.PID",
+ *   which the next writer with that process number replaces.
  */
 #include "attach/known.h"
 

@@ -65,13 +65,14 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
         struct plx_fault why = {0};
         int undone;
 
-        plx_attach_lock(a); /* ATTACH-9: nothing but a record of our own is undone */
+        plx_attach_lock(a); /* ATTACH-9: only a record that this call wrote is undone */
         undone = plx_door_read(a->store, row, &now, &why);
         if (!undone)
             undone = plx_vdi_delete(a->store, row->slot, false, NULL);
         plx_attach_unlock(a);
-        /* Else it stays locked, and recovery finds out what the record says. EXISTS: nothing was
-         * written, and a row would say that the one in the slot has gone. */
+        /* If the record could not be undone, the row stays locked, and recovery finishes it by what
+         * the record says. EXISTS: the slot has another disk, and nothing was written. Then the row
+         * goes, because it would say that its disk was lost. */
         if (!undone || undone == PLX_ERR_NOT_FOUND || error == PLX_ERR_EXISTS)
             plx_attach_finish_creation(a, &held, NULL);
         if (error == PLX_ERR_EXISTS && undone == PLX_ERR_REGISTRY)
@@ -127,8 +128,8 @@ int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_opti
     return error;
 }
 
-/* ATTACH-6. What dead readers hold is held by nobody. */
-/* *ret_soon: all who read it are commands of this host. */
+/* ATTACH-6. Holds of dead readers do not count (plx_attach_release_dead). */
+/* *ret_soon: all readers are commands of this host, which end soon. */
 static int refuse_read(struct plx_attach *a, const struct plx_registry_vdi *row,
                        const struct plx_registry_hold *holds, size_t count, bool *ret_soon,
                        struct plx_fault *fault)
@@ -147,8 +148,8 @@ static int refuse_read(struct plx_attach *a, const struct plx_registry_vdi *row,
                          row->name, (unsigned long long)holds[0].seq, who);
 }
 
-/* Whose history is to go. thin NULL: all of it. BUSY: somebody reads who enters no holds
- * (ATTACH-16). */
+/* Enters the intent to let snapshots of the disk go. thin NULL: all of them. BUSY: a process reads
+ * snapshots that cannot enter holds (ATTACH-16). */
 int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock *held,
                             const struct plx_thin *thin, uint64_t **ret_kept, size_t *ret_count,
                             struct plx_fault *fault)
@@ -194,7 +195,7 @@ static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row
     return error;
 }
 
-/* ATTACH-9: of a disk that is ours. */
+/* ATTACH-9, for a disk that this instance has locked: its record must be gone or older. */
 static int check_gone(struct plx_attach *a, const struct plx_registry_vdi *row, bool *ret_back,
                       struct plx_fault *fault)
 {
@@ -206,7 +207,8 @@ static int check_gone(struct plx_attach *a, const struct plx_registry_vdi *row, 
     return plx_attach_in_doubt(a, error, fault);
 }
 
-/* *after: the epoch of the lock before ours, 0: any. It becomes ours, for the next attempt. */
+/* Whether nobody locked the disk between *after and this lock. *after: the epoch of an earlier
+ * lock, 0: any. It becomes this lock's epoch, for the next attempt. */
 static int check_untouched(const struct plx_registry_lock *held, uint64_t *after, const char *name,
                            struct plx_fault *fault)
 {
@@ -219,7 +221,8 @@ static int check_untouched(const struct plx_registry_lock *held, uint64_t *after
     return 0;
 }
 
-/* *ret_soon: BUSY, nothing is held, and it is worth asking again. after: as above. */
+/* One attempt to delete. *ret_soon: it failed with BUSY, holds no lock, and is worth repeating.
+ * after: as in check_untouched(). */
 static int delete_once(struct plx_attach *a, const char *name, bool lost, uint64_t *after,
                        bool *ret_soon, struct plx_fault *fault)
 {
@@ -252,23 +255,24 @@ static int delete_once(struct plx_attach *a, const char *name, bool lost, uint64
             info.state == PLX_VDI_LIVE;
     plx_attach_unlock(a);
     if (error) {
-        if (lives && !recover) /* else the record may be gone: ATTACH-3, as below */
+        if (lives && !recover) /* if the record may be gone, the row stays locked (ATTACH-3) */
             plx_registry_vdi_unlock(a->registry, &held, NULL);
         return error;
     }
     error = plx_registry_vdi_delete(a->registry, &held);
-    if (error) /* ATTACH-3: it stays locked, for the record is gone; recovery finishes it, or a
-                * repetition
-                */
+    /* ATTACH-3: if that failed, the record is gone and the row stays locked. Recovery, or the same
+     * call again, finishes the deletion. */
+    if (error)
         return plx_registry_fault(a->registry, error, fault);
     plx_registry_put_off(a->registry, PLX_PUT_OFF);
     plx_registry_vdi_unlock(a->registry, &held, NULL);
     plx_registry_put_off(a->registry, PLX_NOW);
-    plx_registry_collection_want(a->registry, a->row.id); /* if not: somebody will ask */
+    plx_registry_collection_want(a->registry, a->row.id); /* if not: others ask later */
     return 0;
 }
 
-/* Who reads is waited for without the disk's lock, which he may want. */
+/* Waits for readers between attempts, without the disk's lock, because a reader may need it to end.
+ */
 static int delete_in_turn(struct plx_attach *a, const char *name, bool lost, uint64_t after,
                           struct plx_fault *fault)
 {

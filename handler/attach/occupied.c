@@ -1,15 +1,17 @@
 /* occupied.c - see occupied.h.
  *
- * OCCUPIED-1  A known store's volume is told by where it lies (storage.h) first, then by what its
- *     superblock says: a lost superblock is the beginning of a repair, not an empty disk.
- * OCCUPIED-2  Whose a volume is its store's volume 0 says. Where that is not at hand, or cannot be
- *     read, the operator's word is asked for that no host uses the store: --force is none.
- * OCCUPIED-3  The home page is there before the store's row (FOUNDING-2). So a store that has its
- *     row and no page, not even nobody's, has lost it: the operator's word is asked for, as where
- *     it is damaged.
- * OCCUPIED-4  What lost its beginning, by a partition table or by zeroes, may still be somebody's
- *     only copy. So data is looked for at places all over a device, which headers of extents and
- *     groups of file systems begin at.
+ * OCCUPIED-1  A device is recognised as a volume of a known store by where it lies (storage.h)
+ *     first, and only then by its superblock. A lost superblock means a store that needs repair,
+ *     not an empty disk.
+ * OCCUPIED-2  Which host uses a store only the home page on its volume 0 says. If volume 0 is not
+ *     among the devices, or cannot be read, the operator must state that no host uses the store
+ *     (--i-checked-nobody-uses-it). --force does not state that.
+ * OCCUPIED-3  Founding writes the home page before the store's row in the registry (FOUNDING-2). So
+ *     a store that has its row and no home page, not even one that names no host, has lost the
+ *     page. The operator must then state that no host uses the store, as for a damaged page.
+ * OCCUPIED-4  A device that lost its beginning, to a partition table or to zeroes, may still hold
+ *     somebody's only copy. So a device is searched for data in many places, at which headers of
+ *     extents and groups of file systems begin.
  * Threads: the caller's.
  * Crash story: nothing is written here.
  */

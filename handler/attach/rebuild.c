@@ -1,38 +1,43 @@
 /* rebuild.c - see rebuild.h.
  *
  * REBUILD-1  The volumes are open exclusively from before they are read until the new registry has
- *     taken the old one's place: nobody lives whose rows could be wrong, and nobody begins.
- * REBUILD-2  The new registry is made in a file of its own and checked there. It takes the old
- *     one's place in one transaction; where the old one is so damaged that it cannot be opened, the
- *     region is made blank first, which every opening refuses (FOUNDING-2) until that is through.
- *     That it cannot be read or written just now is no damage: the old one stays, and the call
- *     fails.
- * REBUILD-3  What cannot be read costs itself only: a record's slot and a disk's labels are entered
- *     as lost, an extent whose header cannot be read is sealed and nobody's.
- * REBUILD-4  Owners are entered with no boot: no process of this boot is among them (REBUILD-1), so
- *     each is dead, and the next opening recovers what it held.
- * REBUILD-5  What only the registry knew (limits that an operator set) is taken over from the old
- *     one as far as that is not damaged.
- * REBUILD-6  An extent's header that is older than the old registry knows is not believed either,
- *     nor is one that the old registry does not believe: however old it is, it knows too little,
- *     never too much.
- * REBUILD-7  Nor does the store's word alone end a disk. A live one of the old registry whose
- *     record is gone is lost, as if its record could not be read (REBUILD-3), until the operator
- *     gives it up. One whose record went back stays refused (doors.h) until the operator accepts
- *     that, with the labels and the epoch that the old registry knew: numbers of the lost state
- *     must not come again. An old registry may take for live what was deleted since: then this
- *     costs a question.
- * REBUILD-8  Ranges of extents that the old registry knows and the superblocks do not are the
- *     store's all the same (ATTACH-15), unless they cannot be: the volumes have no room for them,
- *     or are no volumes of this store. What lies in them is found; "store grow" writes the
- *     superblocks.
- * REBUILD-9  No bitmap is believed that the disks contradict: page and old registry may have gone
- *     back together, to before the blocks were handed out. So the checker reads what every disk
- *     leads to, its log included, and an extent that would give such a block away is not believed
- *     (REBUILD-6). Disks that are refused (REBUILD-7) do not count: what they lead to may be
- *     others' by now. What a damaged disk does not tell any more is not protected by this.
+ *     replaced the old one. So no instance lives whose rows could change, and none begins.
+ * REBUILD-2  The new registry is made and checked in a file of its own, and replaces the old one in
+ *     one transaction. An old registry that is too damaged to open is first made blank, and every
+ *     opening refuses a blank one (FOUNDING-2) until the replacement is durable. An old registry
+ *     that only cannot be read or written just now is not damaged: it stays, and the call fails.
+ * REBUILD-3  What cannot be read affects nothing but itself:
+ *         a disk's record, a disk's labels   entered as lost (lost.h)
+ *         an extent's header                 the extent is sealed and has no owner
+ * REBUILD-4  An instance that the store names is entered with no boot. No process of this boot can
+ *     be one of them (REBUILD-1), so each counts as dead, and the next opening recovers what it
+ *     held.
+ * REBUILD-5  What only the registry knew, the limits that an operator set, is copied from the old
+ *     registry as far as it can be read.
+ * REBUILD-6  An extent's header that has fewer states than the old registry knows is not believed,
+ *     and neither is one that the old registry already refused to believe. Even a very old registry
+ *     is a safe witness here: it can know too few states, and never too many.
+ * REBUILD-7  The store's word alone does not end a disk:
+ *         alive in the old registry,   lost, as if its record could not be read (REBUILD-3), until
+ *         record gone                  the operator gives it up
+ *         record is older than the     refused (doors.h) until the operator accepts that state. The
+ *         old registry remembers       disk keeps the labels and the epoch of the old registry,
+ *                                      because numbers of the lost state must not come again.
+ *     An outdated registry may take a deleted disk for a live one. That costs the operator one
+ *     question.
+ * REBUILD-8  Ranges of extents that the old registry knows and the superblocks do not belong to the
+ *     store all the same (ATTACH-15). So the rebuild finds what lies there, and "store grow" writes
+ *     the superblocks. Ranges that cannot be true are left out: the volumes have no room for them,
+ *     or the volumes are not of this store.
+ * REBUILD-9  No bitmap is believed that the disks contradict. A header and the old registry may
+ *     both be from before some blocks were handed out, and then REBUILD-6 sees no difference. So
+ *     the checker reads every block that every disk leads to, log included. An extent whose bitmap
+ *     calls such a block free is not believed. Disks that are refused (REBUILD-7) do not count,
+ *     because their blocks may be another disk's by now. What a damaged disk no longer leads to is
+ *     not protected by this.
  * Threads: the caller's.
- * Crash story: REBUILD-2; the file is left behind, and made anew by the next call.
+ * Crash story: a crash leaves the old registry or a blank one (REBUILD-2), and the file. The next
+ *   call begins again.
  */
 #include <errno.h>
 #include <stdarg.h>

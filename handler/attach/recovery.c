@@ -1,6 +1,15 @@
-/* recovery.c - what instances that are dead have left: their disks are recovered, their extents
- * given up (ATTACH-1 to ATTACH-4, ATTACH-13, ATTACH-14). Invariants, threads and crash story:
- * attach.c. */
+/* recovery.c - takes over what dead instances of this host held.
+ *
+ * For all dead instances together (ATTACH-1), under the lock of ATTACH-11:
+ *     1. adopt their extents; nothing is allocated from them yet
+ *     2. mark the blocks that the logs of their disks name
+ *     3. allow allocation from the extents
+ * Then for each of them:
+ *     4. take its disks' locks over, with raised epochs
+ *     5. open each disk, which replays its log; close it, or keep it open (ATTACH-14)
+ *     6. remove the instance's row
+ * A crash leaves this instance dead beside the others, and the next recovery treats them alike.
+ * Invariants and threads: attach.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,21 +20,24 @@
 #include "registry/labels.h"
 #include "registry/policy.h"
 
-/* How far back a label may lie that the registry of a dead owner missed: some 10 MB of log to read.
- * One that lies further back was never acknowledged. */
+/* How many snapshots back recovery looks in a dead owner's log for label changes that the registry
+ * missed. That is some 10 MB of log. A missed change that lies further back was never acknowledged.
+ */
 #define SETTLE_SNAPSHOTS 20000u
 
 /* ---- Recovery of dead instances ---- */
 
-/* Claimed, but its header never got there, so nothing was allocated in it: there is none, or that
- * of who had it before, for blocks of another type, and left it empty. */
+/* Whether the dead instance claimed the extent and died before it wrote the header. Then nothing
+ * was allocated in it. Its place holds no header, or that of an earlier owner: of the other type,
+ * with no owner's name, and empty. */
 static bool never_headed(const struct plx_registry_extent *row, const struct plx_extent_info *info)
 {
     return info->type == PLX_EXTENT_UNUSED ||
            (info->type != row->type && !info->owner && info->used_blocks <= info->header_blocks);
 }
 
-/* ATTACH-10. *ret_info: type UNUSED where nothing could be read, or its header never got there. */
+/* ATTACH-10. Adopts the extent if its header is to be believed. *ret_info: type UNUSED if nothing
+ * could be read, or if its owner never wrote the header. */
 static int look_at_dead(struct plx_attach *a, const struct plx_registry_extent *row,
                         struct plx_extent_info *ret_info, struct plx_fault *fault)
 {
@@ -50,7 +62,7 @@ static int adopt_extent(struct plx_attach *a, uint64_t no, uint64_t dead, struct
     int error =
         plx_registry_extent_take(a->registry, a->row.id, no, dead, a->instance.row.id, &row);
 
-    if (error == PLX_ERR_INVALID || error == PLX_ERR_BUSY) /* under ATTACH-11 nobody was quicker */
+    if (error == PLX_ERR_INVALID || error == PLX_ERR_BUSY) /* not a race: ATTACH-11 */
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "the registry's row of extent %llu, which a process that died had, "
                              "cannot be true; 'parallax store rebuild-registry' makes it anew from "
@@ -62,8 +74,8 @@ static int adopt_extent(struct plx_attach *a, uint64_t no, uint64_t dead, struct
     plx_store_set_collections(a->store, row.collections);
     error = look_at_dead(a, &row, &info, fault);
     plx_attach_unlock(a);
-    /* What cannot be read just now may hold blocks that only a log names: it has to be read before
-     * that log is gone. */
+    /* An extent that cannot be read just now may hold blocks that only a log names. They must be
+     * marked while the log exists, so the recovery ends here and is tried again later. */
     if (error && error != PLX_ERR_CORRUPT)
         return error;
     if (!error && info.type != PLX_EXTENT_UNUSED) {
@@ -94,8 +106,8 @@ static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *
     return error;
 }
 
-/* What has become of labels lately. A log that cannot be read is the check's affair: the disk must
- * not stay locked for it. */
+/* Reads the label changes since snapshot `from`. A log that is damaged is reported and otherwise
+ * left to "store check", because the disk must not stay locked for it. */
 static int read_labels(struct plx_attach *a, const struct plx_vdi_info *info, uint64_t from,
                        struct plx_labels *ret_labels, struct plx_fault *fault)
 {
@@ -131,7 +143,8 @@ static int tell_labels(struct plx_attach *a, const struct plx_registry_lock *hel
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
-/* Labels whose snapshots history has moved past: whoever let them go came no further. */
+/* Removes labels of snapshots that history no longer has. A process that let the snapshots go died
+ * before it removed the labels. */
 static int drop_forgotten(struct plx_attach *a, const struct plx_registry_lock *held,
                           const struct plx_vdi_info *info)
 {
@@ -171,7 +184,7 @@ int plx_attach_settle(struct plx_attach *a, const struct plx_registry_lock *held
     return error;
 }
 
-/* Of a disk whose owner died. */
+/* From which snapshot on label changes are read for a disk whose owner died (SETTLE_SNAPSHOTS). */
 uint64_t plx_attach_settle_from(uint64_t newest)
 {
     return newest > SETTLE_SNAPSHOTS ? newest - SETTLE_SNAPSHOTS : 1;
@@ -187,7 +200,8 @@ uint64_t plx_attach_newest_of(struct plx_attach *a, const struct plx_vdi *vdi)
     return info.snapshots;
 }
 
-/* ATTACH-4. newest: the newest snapshot before that of which the registry was to be told. */
+/* ATTACH-4. Notes that the registry missed a change (error not 0). newest: the newest snapshot when
+ * that change was made; label changes are read from there on when the disk is settled. */
 void plx_attach_note_told(struct plx_held_vdi *held, uint64_t newest, int error)
 {
     if (error && !held->behind)
@@ -206,15 +220,15 @@ int plx_attach_finish_creation(struct plx_attach *a, const struct plx_registry_l
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
-/* ATTACH-13: when the registry is told of a disk that is closed. */
+/* ATTACH-13: whether the unlocking of a closed disk is committed now, or with the next change. */
 enum plx_put_off plx_attach_closings(const struct plx_attach *a)
 {
     return a->options.brief || a->together ? PLX_PUT_OFF : PLX_NOW;
 }
 
-/* What the disk knows of the clocks, kept when there is news (clocks.h), and which snapshot was the
- * last when it is closed: of disks that take snapshots by themselves, or lose them. If it cannot be
- * kept, then at the next look. */
+/* Keeps in the registry what the disk knows of the clocks, if there is news (clocks.h), and at
+ * closing the number of its last snapshot. Only disks need that which take snapshots by themselves
+ * or lose them by a policy. If it cannot be kept now, the next look tries again. */
 void plx_attach_held_clock(struct plx_attach *a, struct plx_held_vdi *held, bool closing,
                            struct plx_vdi_clock *ret_clock)
 {
@@ -234,7 +248,8 @@ void plx_attach_held_clock(struct plx_attach *a, struct plx_held_vdi *held, bool
     }
 }
 
-/* Made before the disk is opened: what is open is always held. */
+/* Allocated before the disk is opened, so that no open disk is missing from the list of held ones
+ * for want of memory. */
 struct plx_held_vdi *plx_attach_new_held(struct plx_fault *fault)
 {
     struct plx_held_vdi *held = calloc(1, sizeof *held);
@@ -244,7 +259,7 @@ struct plx_held_vdi *plx_attach_new_held(struct plx_fault *fault)
     return held;
 }
 
-/* What a dead instance had open. */
+/* Opens a disk that a dead instance had open; that replays its log. */
 static int open_dead(struct plx_attach *a, const struct plx_registry_vdi *row,
                      struct plx_held_vdi *held, struct plx_fault *fault)
 {
@@ -320,7 +335,10 @@ static bool is_new(const struct plx_registry_lock *held, const struct plx_vdi_in
     return held->epoch == 1 && info->epoch == 0;
 }
 
-/* ATTACH-9: the lock of a disk that was closed. */
+/* Gives up the lock of a disk that was closed. The same commit enters what the registry remembers
+ * of the record (ATTACH-9), and the states of extents that have risen (ATTACH-10). A record that is
+ * not this disk's, or not of this lock's epoch, is no witness: then the registry keeps what it had.
+ */
 int plx_attach_unlock_closed(struct plx_attach *a, const struct plx_registry_lock *held,
                              uint32_t slot, enum plx_put_off put_off)
 {
@@ -353,7 +371,8 @@ int plx_attach_unlock_closed(struct plx_attach *a, const struct plx_registry_loc
     return error;
 }
 
-/* ATTACH-9: what the door said of a disk that is ours, or that is there still. */
+/* ATTACH-9: puts the registry in doubt if the door's answer was REGISTRY. The caller has made sure
+ * that the disk was not deleted meanwhile: it has the lock, or has read the row again. */
 int plx_attach_in_doubt(struct plx_attach *a, int error, const struct plx_fault *fault)
 {
     if (error == PLX_ERR_REGISTRY)
@@ -362,7 +381,7 @@ int plx_attach_in_doubt(struct plx_attach *a, int error, const struct plx_fault 
     return error;
 }
 
-/* A disk whose lock was a dead instance's and is ours now. */
+/* Recovers one disk whose lock has been taken over from a dead instance. keep: ATTACH-14. */
 static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row, bool keep,
                        struct plx_fault *fault)
 {
@@ -396,8 +415,9 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
     return error;
 }
 
-/* ATTACH-1. When a log cannot be read, or found by a record that is to be believed (ATTACH-9),
- * nothing is allocated from the extents it may name. */
+/* ATTACH-1. Marks the blocks that the disk's log names. If the log cannot be read, or the record
+ * that leads to it is not to be believed (ATTACH-9), all adopted extents are sealed, since the log
+ * may name blocks in any of them. */
 static void mark_log(struct plx_attach *a, const struct plx_registry_vdi *row)
 {
     struct plx_fault why = {0};
@@ -408,7 +428,7 @@ static void mark_log(struct plx_attach *a, const struct plx_registry_vdi *row)
     error = plx_door_read(a->store, row, &info, &why);
     if (!error)
         error = plx_vdi_mark(a->store, row->slot, &why);
-    if (error == PLX_ERR_NOT_FOUND) /* it was never written to */
+    if (error == PLX_ERR_NOT_FOUND) /* the disk was being created: it has no log */
         error = 0;
     if (error)
         plx_store_extents_seal(a->store);
@@ -417,7 +437,6 @@ static void mark_log(struct plx_attach *a, const struct plx_registry_vdi *row)
         plx_attach_env_event(&a->env, error, why.text);
 }
 
-/* The VDIs that an instance had locked. */
 static int locked_by(struct plx_attach *a, uint64_t instance, struct plx_registry_vdi **ret_list,
                      size_t *ret_count, struct plx_fault *fault)
 {
@@ -470,9 +489,10 @@ int plx_attach_unrecovered(struct plx_attach *a, struct plx_fault *fault)
     return plx_fault_set(fault, a->unrecovered.code, "%s", a->unrecovered.text);
 }
 
-/* One after the other; comes back with how many failed. What recovering some gave back others may
- * need: those for which there was no room come again, as long as that helps. One that is kept open
- * is recovered: what its registry rows lack is made good when it is closed. */
+/* Recovers the disks one after the other and returns how many failed. Recovering a disk may free
+ * room that another one needs. So disks that found no room are tried again, as long as a round
+ * recovers at least one. A disk that is kept open counts as recovered even if the registry could
+ * not be told everything: closing it makes up for that (ATTACH-4). */
 static size_t recover_vdis(struct plx_attach *a, struct plx_registry_vdi *list, size_t count,
                            bool keep)
 {
@@ -485,7 +505,7 @@ static size_t recover_vdis(struct plx_attach *a, struct plx_registry_vdi *list, 
             struct plx_fault why = {0};
             int error = recover_vdi(a, &list[i], keep, &why);
 
-            if (error) /* its neighbours are not to suffer from it */
+            if (error) /* the other disks are recovered all the same */
                 plx_attach_env_event(&a->env, error, why.text);
             if (error == PLX_ERR_VOLUME_FULL)
                 note_unrecovered(a, &list[i], &why);
@@ -511,8 +531,8 @@ static int recover_instance(struct plx_attach *a, const struct plx_registry_inst
         return plx_registry_fault(a->registry, error, fault);
     failed = recover_vdis(a, list, count, keep);
     free(list);
-    /* What could not be recovered is locked by us now: opening it says why. A row that is gone was
-     * taken by a program from before ATTACH-11. */
+    /* This instance has the lock of a disk that could not be recovered; opening the disk says why.
+     * An instance row that is gone was removed by an older program, which knew no ATTACH-11. */
     error = plx_registry_instance_unregister(a->registry, dead->id);
     if (error && error != PLX_ERR_NOT_FOUND)
         return failed ? 0 : plx_registry_fault(a->registry, error, fault);
@@ -535,8 +555,9 @@ static size_t count_peers(const struct plx_attach *a, const struct plx_registry_
     return peers;
 }
 
-/* ATTACH-1, over all of them at once: one may have died while it recovered another, having taken
- * over its extents and not yet its disks. */
+/* ATTACH-1, for all dead instances together. One of them may have died while it recovered another,
+ * when it had taken over the extents and not yet the disks: then one's logs name blocks in the
+ * extents of the other. */
 static int recover_all(struct plx_attach *a, const struct plx_registry_instance *dead, size_t count,
                        struct plx_fault *fault)
 {
@@ -557,7 +578,8 @@ static int recover_all(struct plx_attach *a, const struct plx_registry_instance 
     return error;
 }
 
-/* INSTANCE-3: the row may be of one that has ended since it was read. */
+/* INSTANCE-3: a free byte proves a death only while the row exists. An instance that has left in
+ * the meantime has removed its row. */
 bool plx_attach_is_dead(struct plx_attach *a, const struct plx_registry_instance *row)
 {
     struct plx_registry_instance now;
@@ -566,7 +588,7 @@ bool plx_attach_is_dead(struct plx_attach *a, const struct plx_registry_instance
            plx_registry_instance_get(a->registry, row->id, &now) == 0;
 }
 
-/* Those of this host that are proven dead; *ret_list is the caller's to free. */
+/* The instances of this host that are proven dead. The caller frees *ret_list. */
 static int list_dead(struct plx_attach *a, struct plx_registry_instance **ret_list,
                      size_t *ret_count, struct plx_fault *fault)
 {
@@ -612,7 +634,7 @@ void plx_attach_unlock_recovery(struct plx_attach *a)
     locks->ops->set(locks, PLX_BYTE_RECOVERY, PLX_BYTE_UNLOCKED);
 }
 
-/* Under that lock. The store may have grown while we waited for it. */
+/* Under the lock of ATTACH-11. The store may have grown while this process waited for the lock. */
 static int recover_dead(struct plx_attach *a, struct plx_fault *fault)
 {
     struct plx_registry_instance *list;
@@ -623,7 +645,9 @@ static int recover_dead(struct plx_attach *a, struct plx_fault *fault)
         error = list_dead(a, &list, &count, fault);
     if (error)
         return error;
-    if (count) { /* what was under way is left allocated, whoever gets as far as finishing this */
+    if (count) {
+        /* Writes in flight leave blocks allocated that only a collection frees. It is asked for
+         * first, because another process may have to finish this recovery. */
         plx_registry_collection_want(a->registry, a->row.id);
         error = recover_all(a, list, count, fault);
     }

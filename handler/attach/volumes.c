@@ -1,14 +1,15 @@
 /* volumes.c - a store's volumes between registry and engine.
  *
- * VOLUMES-1  The store is the truth of which extents there are, and knows of them first; the
- *     registry follows, in the order of their numbers. So it is always a beginning of what the
- *     store has.
- * VOLUMES-2  A volume that the store counts and the registry has no row of is the one that was
- *     being added (GROWTH-2).
- * VOLUMES-3  Rows are believed only as far as they can be true: ranges follow each other from 0 on
- *     without gaps (STORES-1), of as many volumes as a store may have. Others refuse the store.
+ * VOLUMES-1  The superblocks are the truth of which extents the store has, and know of new ones
+ *     first. The registry follows, range by range in the order of their numbers. So the registry
+ *     always knows the first of the store's extents, without gaps.
+ * VOLUMES-2  A volume that the superblocks count and the registry has no row of is the one that was
+ *     being added when a process died. Its path is the one that GROWTH-2 remembers.
+ * VOLUMES-3  The registry's rows are believed only if they can be true: the ranges follow each
+ *     other from 0 without gaps (STORES-1), and there are no more volumes than a store may have.
+ *     Otherwise the store is not opened by them.
  * Threads: the caller's.
- * Crash story: who opens the store next enters what is missing.
+ * Crash story: whoever opens the store for writing next enters what the registry is missing.
  */
 #include "attach/volumes.h"
 
