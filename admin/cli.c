@@ -17,7 +17,7 @@
 
 #include "device/credentials.h"
 
-#define HELP_COLUMN 26
+#define HELP_COLUMN 28
 #define HELP_WIDTH 90
 #define WAIT_DEFAULT_S 10 /* as help and the manual say */
 #define WAIT_MAX_S 86400

@@ -19,6 +19,7 @@
 
 #include "cmd.h"
 #include "output.h"
+#include "stream.h"
 #include "transfer.h"
 
 /* ---- Import -------------------------------------------------------------------------------- */
@@ -149,6 +150,34 @@ static int clear_rest(struct import *import, uint64_t offset)
                : plx_transfer_clear(&import->transfer, offset, import->vdi_bytes - offset);
 }
 
+/* What begins like the image of a virtual machine, or like a backup, would become a disk that holds
+ * nothing useful. */
+static int refuse_other_formats(struct import *import, const uint8_t *bytes, size_t length)
+{
+    static const struct {
+        const char *magic, *what, *advice;
+    } formats[] = {
+        {"QFI\xfb", "a qcow2 image", "'qemu-img convert -O raw' makes a raw one"},
+        {"KDMV", "a VMDK image", "'qemu-img convert -O raw' makes a raw one"},
+        {"# Disk DescriptorFile", "a VMDK descriptor", "'qemu-img convert -O raw' makes a raw one"},
+        {"vhdxfile", "a VHDX image", "'qemu-img convert -O raw' makes a raw one"},
+        {"conectix", "a VHD image", "'qemu-img convert -O raw' makes a raw one"},
+        {PLX_STREAM_MAGIC, "a stream of export-diff", "'parallax vdi import-diff' takes it"},
+        {"\x28\xb5\x2f\xfd", "compressed by zstd", "give what 'zstdcat' makes of it, and --size"},
+        {"\x1f\x8b", "compressed by gzip", "give what 'zcat' makes of it, and --size"},
+        {"\xfd\x37zXZ", "compressed by xz", "give what 'xzcat' makes of it, and --size"},
+    };
+
+    for (size_t i = 0; i < sizeof formats / sizeof *formats && !plx_cli_get(import->cli, "raw");
+         i++)
+        if (length >= strlen(formats[i].magic) &&
+            memcmp(bytes, formats[i].magic, strlen(formats[i].magic)) == 0)
+            return plx_cli_fail(import->cli, PLX_ERR_INVALID,
+                                "%.120s: is %s, not a raw image; %s; --raw copies it as it is",
+                                import->path, formats[i].what, formats[i].advice);
+    return 0;
+}
+
 static int copy_in(struct import *import, uint8_t *chunk)
 {
     struct plx_vdi_info info;
@@ -167,6 +196,8 @@ static int copy_in(struct import *import, uint8_t *chunk)
             return plx_cli_fail(import->cli, PLX_ERR_INVALID,
                                 "%.120s: nothing came; is what should write to it all right?",
                                 import->path);
+        if (!offset && (rc = refuse_other_formats(import, chunk, length)))
+            return rc;
         size_t padded = plx_div_up(length, info.sector_size) * info.sector_size;
         memset(chunk + length, 0, padded - length);
         if (offset + length > import->vdi_bytes)
@@ -251,6 +282,9 @@ int plx_cmd_vdi_import(struct plx_cli *cli)
                      "%s/%s has %" PRIu64 " bytes, and the image has %" PRIu64
                      ": a virtual disk has whole sectors, and 4k at least",
                      name.store, name.vdi, import.vdi_bytes, import.file_bytes);
+    if (!rc && !import.file_bytes && import.copied < import.vdi_bytes)
+        plx_out_note(cli, "%.120s: the image ended %" PRIu64 " bytes before the virtual disk does",
+                     import.path, import.vdi_bytes - import.copied);
     if (!rc && cli->json)
         rc = plx_cmd_vdi_print(cli, &name);
 out:

@@ -12,7 +12,7 @@
 #include "engine/format/format.h"
 #include "registry/names.h"
 
-static const uint8_t magic[8] = "PLXDIFF\n";
+static const uint8_t magic[8] = PLX_STREAM_MAGIC;
 
 enum {
     RECORD_DATA = 1,

@@ -27,6 +27,8 @@
 
 #include "engine/engine.h"
 
+#define PLX_STREAM_MAGIC "PLXDIFF\n"
+
 #define PLX_STREAM_VERSION 1u
 #define PLX_STREAM_HEADER_BYTES 384u
 #define PLX_STREAM_RECORD_BYTES 32u

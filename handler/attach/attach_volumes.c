@@ -199,8 +199,8 @@ int plx_attach_keep_up(struct plx_attach *a, struct plx_fault *fault)
 
 /* That it is no volume of another store that is known here, or that a host may have. Of this one:
  * what an interrupted call left is gone on with, and a volume under the name that it is open by. */
-static int check_further(struct plx_attach *a, struct plx_device *device, bool unused,
-                         struct plx_fault *fault)
+static int check_further(struct plx_attach *a, struct plx_device *device,
+                         const struct plx_attach_growth *growth, struct plx_fault *fault)
 {
     struct plx_superblock_info info;
     struct plx_store_info store;
@@ -209,8 +209,11 @@ static int check_further(struct plx_attach *a, struct plx_device *device, bool u
 
     if (plx_superblock_probe(device, &info, NULL) == 0)
         plx_uuid_text(&info.store, uuid);
-    if (strcmp(uuid, a->row.uuid))
-        return plx_occupied_refuse(&a->paths, &device, 1, unused, a->options.patience, fault);
+    if (strcmp(uuid, a->row.uuid)) {
+        error =
+            plx_occupied_refuse(&a->paths, &device, 1, growth->unused, a->options.patience, fault);
+        return error || growth->how.force ? error : plx_occupied_refuse_data(device, fault);
+    }
     error = plx_occupied_refuse_place(&a->paths, device, a->known.identity, fault);
     if (error)
         return error;
@@ -242,7 +245,7 @@ static int open_further(struct plx_attach *a, const struct plx_attach_growth *gr
     free(path);
     if (error)
         return error;
-    error = check_further(a, device, growth->unused, fault);
+    error = check_further(a, device, growth, fault);
     if (!error)
         error = plx_device_share(device, fault);
     if (error)

@@ -119,6 +119,8 @@ static int format_volumes(const struct plx_paths *paths, const char *const *name
     }
     if (!error)
         error = plx_occupied_refuse(paths, volumes->devices, count, unused, patience, fault);
+    for (unsigned i = 0; i < count && !options->force && !error; i++)
+        error = plx_occupied_refuse_data(volumes->devices[i], fault);
     return error ? error
                  : plx_store_format(volumes->devices, count, &format, &env, ret_info, fault);
 }

@@ -9,6 +9,9 @@
  * OCCUPIED-3  Founding writes the home page before the store's row in the registry (FOUNDING-2). So
  *     a store that has its row and no home page, not even one that names no host, has lost the
  *     page. The operator must then state that no host uses the store, as for a damaged page.
+ * OCCUPIED-4  A device whose beginning was lost, to a partition table or to zeroes, may still hold
+ *     somebody's only copy. So data is looked for at places all over the device, where headers of
+ *     extents and block groups of file systems begin.
  * Threads: the caller's.
  * Crash story: nothing is written here.
  */
@@ -16,13 +19,17 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "attach/known.h"
+#include "engine/loop/volume.h"
 #include "registry/embedded.h"
 #include "registry/instance.h"
 #include "registry/tenancy.h"
 
 #define NAMES_SHOWN 3u
+#define SAMPLES 256u
+#define SAMPLE_STEP (1ull << 20)
 
 /* "web, db, mail and 4 more", for people. */
 static void name_disks(const struct plx_known *known, char *ret_text, size_t size)
@@ -236,5 +243,31 @@ int plx_occupied_refuse(const struct plx_paths *paths, struct plx_device *const 
 
     for (unsigned i = 0; i < count && !error; i++)
         error = refuse_superblock(paths, devices, count, devices[i], unused, patience, fault);
+    return error;
+}
+
+/* OCCUPIED-4 */
+int plx_occupied_refuse_data(struct plx_device *device, struct plx_fault *fault)
+{
+    const uint64_t step = plx_max_u64(device->bytes / SAMPLES & ~(SAMPLE_STEP - 1), SAMPLE_STEP);
+    struct plx_superblock_info store;
+    uint8_t *block;
+    int error = 0;
+
+    if (plx_superblock_probe(device, &store, NULL) == 0)
+        return 0; /* plx_store_format() has a better word for that */
+    block = aligned_alloc(PLX_BLOCK_SIZE, PLX_BLOCK_SIZE);
+    if (!block)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    for (uint64_t at = step; !error && at + PLX_BLOCK_SIZE <= device->bytes; at += step) {
+        error = plx_volume_io(device, PLX_IO_READ, at, block, PLX_BLOCK_SIZE);
+        if (error)
+            plx_fault_set(fault, error, "%s: cannot read: %s", device->name, plx_error_text(error));
+        else if (block[0] || memcmp(block, block + 1, PLX_BLOCK_SIZE - 1) != 0)
+            error = plx_fault_set(fault, PLX_ERR_EXISTS,
+                                  "%s: holds data already (at byte %llu); --force overwrites it",
+                                  device->name, (unsigned long long)at);
+    }
+    free(block);
     return error;
 }

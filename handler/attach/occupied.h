@@ -19,6 +19,9 @@ int plx_occupied_refuse(const struct plx_paths *paths, struct plx_device *const 
  * the store that the device belongs to by its superblock. */
 int plx_occupied_refuse_place(const struct plx_paths *paths, struct plx_device *device,
                               const char *but, struct plx_fault *fault);
+/* EXISTS: there is data far behind the beginning, at one of many places that are looked at. What
+ * plx_store_format() refuses by itself is found at the beginning and at the end. */
+int plx_occupied_refuse_data(struct plx_device *device, struct plx_fault *fault);
 /* The error of opening a volume for oneself. BUSY: says who has its store open; only volume 0 of a
  * store tells. */
 int plx_occupied_name_living(const char *volume, int error, struct plx_fault *fault);

@@ -95,3 +95,22 @@ dd if=/dev/zero of=own1 bs=4k count=5 conv=notrunc status=none
 cp own1 before
 "$PARALLAX" store add-volume own "$DIR/own1" --force >out 2>err && die "a lost volume was added"
 same own1 before
+
+step "data that begins far behind the beginning is data"
+run 0 store format far --volume "$DIR/far0" --size 64M --extent-size 1M
+run 0 vdi create far/a --size 16M
+head -c 16M /dev/urandom >image
+run 0 vdi import image far/a --force
+run 0 store forget far
+dd if=/dev/zero of=far0 bs=1M count=1 conv=notrunc status=none # all that says whose it is
+cp far0 before
+run 1 store format behind --volume "$DIR/far0"
+says err "holds data already (at byte"
+run 0 store format healthy --volume "$DIR/healthy" --size 64M --extent-size 1M
+run 1 store add-volume healthy "$DIR/far0"
+says err "holds data already (at byte"
+same far0 before
+truncate -s 64M plain
+printf x | dd of=plain bs=1M seek=40 conv=notrunc status=none
+run 1 store format behind --volume "$DIR/plain"
+run 0 store format behind --volume "$DIR/plain" --force

@@ -113,6 +113,28 @@ if mknod block b 7 250 2>/dev/null; then
     says err "is a block device"
 fi
 
+step "an image of another format is not taken for a raw one"
+run 0 vdi create demo/kept --size 1M
+head -c 1M /dev/urandom >kept.raw
+run 0 vdi import kept.raw demo/kept --force
+for magic in 'QFI\xfb' KDMV vhdxfile conectix 'PLXDIFF\n' '\x28\xb5\x2f\xfd' '\x1f\x8b' '\xfd7zXZ'; do
+    { printf '%b' "$magic" && head -c 100000 /dev/zero; } >image.other
+    run 1 vdi import image.other demo/other
+    says err "not a raw image"
+    run 3 vdi info demo/other
+    run 1 vdi import image.other demo/kept --force
+    run 0 vdi export demo/kept kept.out --force
+    same kept.raw kept.out
+done
+run 0 vdi import image.other demo/other --raw --size 1M
+run 0 vdi delete demo/other --yes
+"$PARALLAX" vdi import - demo/other --size 2M <kept.raw 2>err || die "an image that ends early is no error"
+run 0 vdi delete demo/other --yes
+head -c 1M kept.raw | "$PARALLAX" vdi import - demo/other --size 2M 2>err || die "a pipe that ends early is no error"
+says err "the image ended 1048576 bytes before the virtual disk does"
+run 0 vdi delete demo/other --yes
+run 0 vdi delete demo/kept --yes
+
 step "bench: what holds data is overwritten with --force only"
 run 0 vdi create demo/empty --size 16M
 run 0 vdi bench demo/empty --rw randwrite --runtime 1 --size 1M
