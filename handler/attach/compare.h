@@ -4,10 +4,10 @@
 
 #include "attach/attach.h"
 
-/* Calls found for each difference: extents and their owners, virtual disks, labels, volumes, and
- * instances that the store names and the registry does not know. ERROR: trusting the registry would
- * do damage or refuse what is there; INFO: the next opening sets it right. The store is the truth;
- * every text says what to do. */
+/* Calls found for each difference between registry and store: extents and their owners, disks,
+ * labels, volumes, and instances that only the store names. ERROR: trusting the registry would do
+ * damage, or refuse what is there. INFO: the next opening for writing corrects it. The store is the
+ * truth. Every text says what to do. */
 int plx_attach_compare(struct plx_attach *attach,
                        void (*found)(void *context, const struct plx_finding *finding),
                        void *context, struct plx_fault *fault);

@@ -33,8 +33,8 @@ int plx_known_list(const struct plx_paths *paths, struct plx_known **ret_list, s
 void plx_known_list_free(struct plx_known *list, size_t count);
 /* EXISTS, with what to do: a store is called so here. */
 int plx_known_free_name(const struct plx_paths *paths, const char *name, struct plx_fault *fault);
-/* Adds volumes by their absolute paths, for the handler runs elsewhere. The caller has checked that
- * there is room for them (plx_volumes_check_count()). */
+/* Adds volumes by their absolute paths, because the handler runs in another folder. The caller has
+ * checked that there is room for them (plx_volumes_check_count()). */
 int plx_known_add_volumes(struct plx_known *known, const char *const *paths, unsigned count,
                           struct plx_fault *fault);
 /* A volume of a known store, and what another one has to do with it (storage.h). */
@@ -53,8 +53,8 @@ int plx_known_at(const struct plx_known *list, size_t count, const char *but, co
 #define PLX_KNOWN_PLACE_TEXT 320
 void plx_known_name_place(const struct plx_known_place *place, const char *volume,
                           char ret_text[PLX_KNOWN_PLACE_TEXT]);
-/* Whether an entry could be entered, of this name and with these volumes; nothing is. For who is
- * about to change what lies on them. */
+/* Tries whether an entry of this name and with these volumes could be written, and writes none.
+ * Call it before changing what lies on the volumes. */
 int plx_known_try(const struct plx_paths *paths, const struct plx_known *known,
                   const struct plx_patience *patience, struct plx_fault *fault);
 /* Enters the store, or replaces its entry; durable on return. EXISTS: another store has that name

@@ -9,9 +9,9 @@
  * OCCUPIED-3  Founding writes the home page before the store's row in the registry (FOUNDING-2). So
  *     a store that has its row and no home page, not even one that names no host, has lost the
  *     page. The operator must then state that no host uses the store, as for a damaged page.
- * OCCUPIED-4  A device that lost its beginning, to a partition table or to zeroes, may still hold
- *     somebody's only copy. So a device is searched for data in many places, at which headers of
- *     extents and groups of file systems begin.
+ * OCCUPIED-4  A device whose beginning was lost, to a partition table or to zeroes, may still hold
+ *     somebody's only copy. So data is looked for at places all over the device, where headers of
+ *     extents and block groups of file systems begin.
  * Threads: the caller's.
  * Crash story: nothing is written here.
  */

@@ -6,15 +6,15 @@
 #include "engine/engine.h"
 #include "registry/registry.h"
 
-/* Opens the devices of all volumes; *ret_count of them. Where they lie is this host's affair: by
- * the paths that are known here, and the registry's for those that have come since. */
+/* Opens the devices of all volumes, *ret_count of them. This host's own paths count (known.h);
+ * volumes that came since are opened by the registry's paths. */
 int plx_volumes_open(struct plx_registry *registry, int64_t store, const struct plx_known *known,
                      const struct plx_device_open_options *options,
                      struct plx_device *ret_devices[PLX_VOLUMES_MAX], unsigned *ret_count,
                      struct plx_fault *fault);
 /* INVALID: no store has so many volumes, or none. */
 int plx_volumes_check_count(unsigned count, struct plx_fault *fault);
-/* All of these paths, or none. */
+/* Opens all of these paths, or none. */
 int plx_volumes_open_paths(const char *const *paths, unsigned count,
                            const struct plx_device_open_options *options,
                            struct plx_device **ret_devices, struct plx_fault *fault);
@@ -25,7 +25,7 @@ void plx_volumes_close(struct plx_device **devices, unsigned count);
 int plx_volumes_ranges(struct plx_registry *registry, int64_t store,
                        struct plx_extent_range **ret_list, unsigned *ret_count,
                        struct plx_fault *fault);
-/* How many extents these are. */
+/* How many extents those ranges have in all. */
 int plx_volumes_registered(struct plx_registry *registry, int64_t store, uint64_t *ret_extents,
                            struct plx_fault *fault);
 /* Enters what the open store has and the registry does not know yet: a range at a time, each in a
