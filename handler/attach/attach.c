@@ -34,8 +34,10 @@
  *           the epoch in it, and how many states it has had (record_state grows by one a rewrite).
  *       At the next opening, the id in the slot is compared, and these two numbers:
  *           they are equal      the record is current, and the disk opens
- *           they are lower      the device lost a write: this disk is refused
- *           they are higher     the registry lost a write: the whole registry is in doubt
+ *           the epoch is lower, or equal with fewer states
+ *                               the device lost a write: this disk is refused
+ *           the epoch is higher, or equal with more states
+ *                               the registry lost a write: the whole registry is in doubt
  *           another live disk   the device or the registry lost a write: likewise in doubt
  *     A process without the lock reads the row again before it reports another disk: its own disk
  *     may have been deleted meanwhile, and the slot given to that other disk.

@@ -34,11 +34,12 @@
  *     until SQLite begins, ends or closes the journal.
  * REGION-11  A new journal begins only when the end of the previous one is durable. A first byte
  *     that reads as zero is no proof: the process that ended the journal may have died before its
- *     flush, or the flush may have failed. After a power cut the old header could then come back
- *     in front of our records. SQLite's checksum tells the records apart, so SQLite would roll back
- *     the old transaction up to our first record: half of a transaction. Therefore the end is
- *     marked (word ENDED in the journal's first block) once it is durable. Where the mark is
- *     missing, the next writer makes the end durable before it begins.
+ *     flush, or the flush may have failed. After a power cut the old header could then come back in
+ *     front of records of the new journal. SQLite would roll back with the old records that are
+ *     left, and stop at the first new one, whose checksum does not fit the old header: half of a
+ *     transaction would be undone. Therefore the end is marked (word ENDED in the journal's first
+ *     block) once it is durable. Where the mark is missing, the next writer makes the end durable
+ *     before it begins.
  * Locks: SQLite's five lock states on three bytes of the volume, as in SQLite's unix VFS. PENDING
  *   stops new readers, so that a writer gets in although readers follow each other without end.
  * Threads: one at a time for each connection.

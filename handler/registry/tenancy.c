@@ -17,10 +17,10 @@
  *     must not leave both slots unusable. Once A says "open", it stays as it is. A power cut that
  *     loses "closed" or a counter only makes the next host watch in vain. "Open again" is flushed,
  *     so that an older "closed" cannot come back under a store that is in use.
- * TENANCY-3  A process that takes a store over writes the page, waits, and reads the page again
- *     before it does anything else. If two processes take the store at the same time, the one whose
- *     page was overwritten notices. This holds for another boot or inode, after a release, and for
- *     the operator's word.
+ * TENANCY-3  To take a store over means to begin a tenancy from another boot or inode, after a
+ *     release, or by the operator's word. A process that does so writes the page, waits, and reads
+ *     the page again before it does anything else. If two processes take the store at the same
+ *     time, the one whose page was overwritten notices.
  * TENANCY-4  The counter never goes back while its host lives. A counter that did go back belongs
  *     to an older page: somebody restored the volume beneath us. The tenancy is fenced.
  * TENANCY-5  A counter that stands still proves death only on the same machine. A process that is

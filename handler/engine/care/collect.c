@@ -23,7 +23,10 @@
  * COLLECT-2  A block that is allocated and not yet named on the store is never taken for garbage.
  *     Such a block lies in an extent that its instance owns. In extents of other instances this
  *     file looks for nothing. In its own extents it spares two kinds: blocks allocated since step 1
- *     (`born`) and blocks in flight at step 1 (spare_pending).
+ *     (`born`) and blocks in flight at step 1 (spare_pending). An extent that is claimed after step
+ *     1 has no `born` bits. If this instance claims it, step 4 skips it. If another one does, the
+ *     caller drops what was found there, for the extent's generation in the registry has changed
+ *     (ATTACH_COLLECT-2).
  * COLLECT-3  Reading each disk once, at any time after step 1, is enough. Each block that a disk
  *     uses later is one that it used when it was read, or one that was allocated since step 1. A
  *     block comes to a disk from another disk only by cloning. So the slots are looked through
@@ -40,7 +43,8 @@
  *     the store.
  * COLLECT-7  No block becomes common while a collection is under way. A common block (share.c)
  *     would break COLLECT-3: a disk that was already read may come to name it without being a
- *     clone.
+ *     clone. Within this instance `store->sharing` keeps the two apart; between instances the
+ *     registry's entry does, which a deduplication makes like a collection.
  *
  * Known gap: another instance's read may hang in its device longer than a whole collection. If the
  * block of that read has died meanwhile in an extent of nobody, the read may return what is written

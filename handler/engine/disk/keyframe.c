@@ -2,7 +2,9 @@
  * The states that a key frame passes through are in keyframe_steps.c.
  *
  * Words: the "old" key frame is the one that the record on the store names when a new one begins.
- * To "announce" a key frame is to log a record (KEYFRAME or REWIND) that says where it lies.
+ * To "announce" a key frame is to log a record (KEYFRAME or REWIND) that says where it lies; the
+ * header of a new segment announces the key frame in effect as well. The "position" of a key frame
+ * is the place in the log up to which its tree includes all changes. Its announcement comes later.
  *
  * KEYFRAME-1  A record names a key frame only after all that the key frame depends on is durable:
  *     its nodes, the data that they name, the allocation bits of both, and the log up to its
@@ -21,11 +23,16 @@
  *     If K1 has been let go, because history begins later, the record's oldest key frame takes its
  *     place. What follows for writing K2 over K1:
  *       - K2 is announced only when the record that names it is durable.
- *       - Nodes of K1 that K2 has replaced are freed only after the announcement, and only if no
- *         snapshot lies between K1 and the announcement. Otherwise they stay until that history is
- *         let go (reclaim.c).
- *       - Those nodes also stay if history begins with K1. That can be so although no snapshot lies
- *         between: one was logged while K2 was written, and then its batch failed (LOG-4).
+ *       - Nodes of K1 that K2 has replaced are freed only after K2's announcement is in the log,
+ *         after every operation that may read them has ended (KEYFRAME-4), and only if no snapshot
+ *         lies between K1's position and that announcement. Otherwise, or if the announcement
+ *         fails, they stay until that history is let go (reclaim.c).
+ *       - The last key frame of a disk that is closed is the exception: it is not announced, and
+ *         the nodes that it replaces are freed at once. Nothing is logged behind it (KEYFRAME-5),
+ *         and the next opening announces it before anything else.
+ *       - Those nodes also stay if the record still says that history begins with K1. Usually a
+ *         snapshot lies between then. But if a snapshot was logged while K2 was written, and its
+ *         batch failed (LOG-4), none does.
  *       - If no snapshot is kept when K2 is written, history begins with K2 (op->alone). From this
  *         decision until the announcement the log holds snapshots back. Otherwise a snapshot in
  *         between would be opened from K1 before the record flips, and from K2 afterwards.

@@ -10,8 +10,8 @@
  *                                     operations to themselves, and skip the queue.
  *       submitted ahead (PLX_AHEAD)   They have PLX_OP_AHEAD operations that no other request
  *                                     in the queue gets, and go to the queue's front.
- *       a move, share or vouch        If such a write has locked the range that it needs, it gets
- *                                     NOSPACE instead of waiting.
+ *       a move, share or vouch        If such a write has locked its range, it ends with NOSPACE at
+ *                                     once instead of waiting.
  * Loop: the disk's; never blocks, except plx_vdi_run(), which is synchronous.
  * Crash story: nothing is written here; log.c has it.
  */

@@ -24,7 +24,8 @@
  *       share   makes one block common, or maps it to a common block (share.c)
  *       vouch   may write a block again as it is, and notes its checksum (vouch.c)
  *     A move or a vouch looks its window up again if a snapshot comes in between, for blocks that
- *     the snapshot sees stay where they are. None of the three takes room that writes wait for.
+ *     the snapshot sees stay where they are. None of the three asks for a key frame or for history
+ *     to give way: they wait for a further extent at most, and end with NOSPACE otherwise.
  * Loop: the disk's; never blocks.
  * Crash story: that of issue.c and lone.c; nothing else is written.
  */

@@ -31,8 +31,8 @@
  *     In doubt, a block is written again as it was read and where it lies, before its checksum is
  *     noted. The table above says which blocks are left without a checksum instead.
  * VOUCH-4  A step is taken only while nobody else is at work on the disk, and only if nobody was
- *     since the step before. One step reads one window. It makes no other I/O than that, and what
- *     VOUCH-3 writes.
+ *     since the step before. One step reads one window. Besides that it reads only the map's nodes,
+ *     of at most STEP_WINDOWS windows, and writes only what VOUCH-3 asks for.
  * VOUCH-5  If all checksums are known, or nothing is written in place, there is no pass and no
  *     timer.
  * Loop: the disk's; never blocks.

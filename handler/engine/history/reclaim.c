@@ -3,9 +3,9 @@
  * A key frame is the checkpoint of a disk's map: all of the map, written out as a radix tree. A
  * snapshot is one record in the log. To read a snapshot, the engine loads the last key frame that
  * the log announces before it and replays the log from there up to the snapshot. Such a key frame
- * is the anchor of the snapshots behind it; the code calls it a base (struct base). To let
- * snapshots go, one call takes a stretch of history, from one base to a later one, and frees what
- * only the snapshots that go can see: data blocks, nodes of bases in between, and segments of log.
+ * is called the base of the snapshots behind it (struct base). To let snapshots go, one call takes
+ * a stretch of history, from one base to a later one, and frees what only the snapshots that go can
+ * see: data blocks, nodes of bases in between, and segments of log.
  *
  * One call, step by step. Until step 7 the record on the store names the history as it was.
  *
@@ -26,12 +26,12 @@
  * again: the snapshots of that stretch stay.
  *
  * RECLAIM-1  A stretch begins and ends at a base. Let P be the last snapshot that stays before the
- *     first one that goes (`previous` in the code). The stretch begins at P's base; without a P, it
- *     begins where history begins. It ends at a base behind the last snapshot that goes. So for
- *     each block that dies in the stretch versions.c knows whether a snapshot that stays sees it:
- *     the block is either older than P, and P sees it, or the log shows its birth. If the rewritten
- *     log does not fit between the two bases, the stretch ends at a later base, or its snapshots
- *     stay.
+ *     first one that goes (`previous` in the code). The stretch begins at P's base, and so does
+ *     reading; without a P, both begin where history begins. It ends at a base behind the last
+ *     snapshot that goes. So for each block that dies in the stretch versions.c knows whether a
+ *     snapshot that stays sees it: the block is either older than P, and P sees it, or the log
+ *     shows its birth. If the rewritten log does not fit between the two bases, the stretch ends at
+ *     a later base, or its snapshots stay.
  * RECLAIM-2  Only a whole key frame, whose nodes are all kept, is a base in the middle of a
  *     stretch. When no snapshot came between a key frame and the announcement of the next one,
  *     the disk has freed the nodes that the next one replaced (KEYFRAME-3), so nobody can read
@@ -61,8 +61,10 @@
  *     not list them: they are the blocks of the snapshot that the disk went back to. So that
  *     snapshot is held, and it counts as the previous snapshot of all that come after the rewind.
  *     The last snapshot before a rewind is treated as the newest one of its time (RECLAIM-7).
- * RECLAIM-9  When nothing else before a rewind can go, and every snapshot left there may go,
- *     history begins with the rewind's key frame. That key frame is whole, because its tree is
+ * RECLAIM-9  A rewind's key frame becomes the beginning of history if all of this holds: only the
+ *     last snapshot before it and snapshots that rewinds hold are left there; the caller lets all
+ *     of them go, and nobody reads one; no later rewind went to one of them; a newer snapshot
+ *     exists; and the call does not thin by a tier. That key frame is whole, because its tree is
  *     written out completely and read-only. The snapshots that this rewind and earlier ones went to
  *     are held by those rewinds alone and go with them. A snapshot behind the key frame then sees
  *     only what that tree names or what the log behind it maps. Blocks that only the dropped past
@@ -71,9 +73,10 @@
  *     it: nobody frees it, so it is left to garbage collection too (VERSIONS-1).
  * RECLAIM-10  A thrifty call writes no part of the log anew twice for one boundary of the policy:
  *     a stretch begins where the stretch before it ended, at the last base before the first
- *     snapshot that goes. Four rules follow.
- *     - Reading begins earlier, at the batch of the last snapshot that stays. So the call still
- *       meets every block that was born after that snapshot, as RECLAIM-1 asks.
+ *     snapshot that goes. That base may lie behind P, which is an exception to RECLAIM-1. Four
+ *     rules follow.
+ *     - Reading begins before that base, at P's batch. So the call still meets every block that was
+ *       born after P.
  *     - The first base goes too, if nobody needs it. The rewritten log then does not announce it,
  *       snapshots behind it are read through the base before it, and RECLAIM-3 frees its nodes.
  *     - A mark says where the next stretch begins, and thrift.c proposes where it ends. The

@@ -17,8 +17,9 @@
  *     of an earlier owner never count.
  * REPLAY-2  Behind the newest durable mark, every block that a batch names must match its checksum.
  *     The first batch with a block that does not match ends the log: it was never acknowledged. A
- *     batch that is missing although a later batch's mark covers it is damage. Replay then refuses,
- *     for to end the log there would lose acknowledged writes.
+ *     batch that is missing although a later batch's mark covers it is damage: replay looks for
+ *     such a batch in the rest of the segment and in the next one. Replay then refuses, for to end
+ *     the log there would lose acknowledged writes.
  * REPLAY-3  Replay checks what a batch names: blocks lie in the store, and in the disk as large as
  *     it is at that batch; segments lie where segments may lie. The rest of the engine relies on
  *     this and does not check again what came from a log (INV-7).
@@ -31,9 +32,10 @@
  *     flight at once; in write-back mode all since the last flush. Blocks that were overwritten in
  *     place since then are not named by the log and are not written again.
  *     Recovery marks the blocks of a batch as allocated before it reads them. So no other disk of
- *     this instance can get them and write there between the two. Nor had they another user before:
- *     a block that the log names is freed only when a durable record ends the naming, or when no
- *     batch that could be believed names it (LOG-4). A log that has stopped frees none.
+ *     this instance can get a block between its reading and its rewriting. Nobody got it before the
+ *     crash either: a block is freed only after a durable record makes replay skip the batch that
+ *     names it, or after it is certain that no such batch will be believed (LOG-4). A log that has
+ *     stopped frees none.
  * REPLAY-5  Where history was thinned out (reclaim.c) some segment numbers have no segment. A batch
  *     with a SKIP record alone says where the log goes on: always forward, at a key frame.
  * REPLAY-6  Nobody replays across a rewind from a key frame before it, for the log before a rewind
