@@ -576,28 +576,24 @@ static void automatic_ordered(struct plx_world *w, struct plx_sim_disk *disk, ui
     disk->automatic++;
 }
 
-/* The one that was ordered with this number; if there is none, the first whose number was not known
- * then. NULL: none. */
-static struct plx_sim_snapshot *awaited(struct plx_sim_disk *disk, uint64_t seq)
+/* The first that was ordered with this number, which is 0 for one of an interval. NULL: none. */
+static struct plx_sim_snapshot *awaited(struct plx_sim_disk *disk, uint64_t expected_seq)
 {
-    struct plx_sim_snapshot *unnumbered = NULL;
-
-    for (unsigned i = 0; i < disk->snapshot_count; i++) {
-        struct plx_sim_snapshot *snapshot = &disk->snapshots[i];
-
-        if (snapshot->awaited && seq && snapshot->expected_seq == seq)
-            return snapshot;
-        if (snapshot->awaited && !snapshot->expected_seq && !unnumbered)
-            unnumbered = snapshot;
-    }
-    return unnumbered;
+    for (unsigned i = 0; i < disk->snapshot_count; i++)
+        if (disk->snapshots[i].awaited && disk->snapshots[i].expected_seq == expected_seq)
+            return &disk->snapshots[i];
+    return NULL;
 }
 
+/* One of an interval gets its number when it is logged, and tells it only if it was taken. By then
+ * the disk may have another mode again, and those of batches and writes end beside it. */
 static void automatic_ended(struct plx_world *w, struct plx_sim_disk *disk, bool taken,
                             uint64_t seq, uint64_t time_ns)
 {
     struct plx_sim_snapshot *snapshot = awaited(disk, seq);
 
+    if (!snapshot && taken)
+        snapshot = awaited(disk, 0);
     if (!snapshot) {
         plx_sim_fail(w, "VDI %u: the end of an automatic snapshot (%llu) that had no beginning",
                      disk->slot, (unsigned long long)seq);
