@@ -176,13 +176,13 @@ static int check_rewinds(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq
 
 /* The newest snapshot is the state before the rewind now, and would be the answer to "as it was a
  * second ago". So the state behind the rewind becomes a snapshot, too. Without room the rewind has
- * taken place all the same. */
-static void snapshot_behind(struct plx_attach *a, struct plx_vdi *vdi)
+ * taken place all the same; a disk that stops is told of. */
+static int snapshot_behind(struct plx_attach *a, struct plx_vdi *vdi, struct plx_fault *fault)
 {
     struct plx_request request = {.op = PLX_SNAPSHOT};
-    struct plx_fault why;
+    int error = run_request(a, vdi, &request, fault);
 
-    run_request(a, vdi, &request, &why);
+    return error == PLX_ERR_NOSPACE ? 0 : error;
 }
 
 int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
@@ -191,7 +191,7 @@ int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
 {
     struct plx_rewind_options options = {.seq = seq, .label = ret_label};
     struct plx_held_vdi *held = plx_attach_held(a, vdi);
-    int error = check_rewinds(a, vdi, seq, fault);
+    int error = check_rewinds(a, vdi, seq, fault), stopped;
 
     *ret_before = (struct plx_snapshot_info){0};
     if (error)
@@ -208,10 +208,10 @@ int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
         plx_attach_note_told(held, ret_before->seq, error);
     if (error)
         return error;
-    snapshot_behind(a, vdi);
+    stopped = snapshot_behind(a, vdi, fault);
     error = enter_rewind(a, held, seq, ret_label, ret_before);
     plx_attach_note_told(held, ret_before->seq, error);
-    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+    return error ? plx_registry_fault(a->registry, error, fault) : stopped;
 }
 
 /* ---- Letting snapshots go ---- */
