@@ -1,0 +1,136 @@
+/* format_ring.h - the write-back ring's structures: layout, encode, decode, validate.
+ *
+ * A ring is a file or partition of one host, or two that mirror each other (members). It holds
+ * writes that were acknowledged and are not on the store yet. The gates are as in format.h: what
+ * passed one may be used as it is. All is little-endian, stateless, and for any thread.
+ *
+ * Where things lie on a member:
+ *
+ *     block 0, 1      superblock, slots A and B (two slots, as format.h says)
+ *     from 1 MiB on   segments of 16 MiB. Each has a header block; then follow batches
+ *
+ * A segment belongs to one disk, so a disk that cannot drain holds nobody else up. The records of a
+ * disk are numbered 1, 2, 3 and so on, through all segments and epochs, without a gap. Batches form
+ * a chain: each one names the hash of the batch before it. The hash of a batch is its checksum as
+ * well. It is seeded with the ring's UUID, which is new with each ring that is created; so neither
+ * leftovers of an older ring nor a guest's data is taken for a batch.
+ *
+ * Superblock                          Batch                          Record head (32 bytes)
+ *   0 magic "PLXRING."                  0 magic "PLXR"                 0 type
+ *   8 checksum, 12 version              8 hash of what follows         8 block, or snapshot
+ *  16 features: compatible             16 disk (first 8 bytes)        16 blocks, or time
+ *  24   read-compatible                24 bytes, 28 records           24 reserved
+ *  32   incompatible                   32 epoch, 40 first record
+ *  40 ring, 56 store, 72 host          48 durable record             Segment header
+ *  88 generation, 96 openings          56 hash of the batch before     0 magic "PLXRSEG."
+ * 104 member, 108 members              64 time                         8 checksum
+ * 112 segments                         72 reserved, to 96             16 ring, 32 disk
+ * 120 member set                       96 record heads                48 epoch
+ * 128 ancestors, 132 reserved           from the next multiple of     56 first record
+ * 136 their ids, 8 bytes each           4 KiB on: the blocks of       64 hash of the batch before
+ * 512 host's name, 64 bytes             WRITE records, in order
+ *
+ * A member set is a random number. When a member is lost, the other one gets a new set and notes
+ * the old one as an ancestor. A disk's record on the store names a set (format.h), and a member is
+ * believed for that disk only if the set is its own or an ancestor.
+ */
+#ifndef PLX_FORMAT_RING_H
+#define PLX_FORMAT_RING_H
+
+#include "engine/format/format.h"
+
+#define PLX_RING_VERSION 1u
+#define PLX_RING_SEGMENT_BYTES (16ull << 20)
+#define PLX_RING_SEGMENTS_AT (1ull << 20) /* where the first segment begins */
+#define PLX_RING_SEGMENTS_MAX (1u << 20)
+#define PLX_RING_ANCESTORS_MAX 32u
+
+struct plx_ring_super {
+    uint64_t compatible, read_compatible, incompatible;
+    struct plx_uuid ring;  /* new with each ring that is created */
+    struct plx_uuid store; /* as it is shown to people: a copy of a store has another */
+    struct plx_uuid host;
+    char host_name[65]; /* for people only */
+    uint64_t generation;
+    uint64_t openings; /* rises with each opening: tells an old copy of the ring */
+    uint32_t member, members;
+    uint32_t segments;
+    uint64_t set;
+    uint64_t ancestor[PLX_RING_ANCESTORS_MAX]; /* oldest first */
+    uint32_t ancestors;
+};
+
+void plx_format_ring_super_encode(const struct plx_ring_super *super, void *block);
+/* NOT_FOUND: no ring was ever there. UNSUPPORTED: a newer program's. CORRUPT: *fault says why. */
+int plx_format_ring_super_decode(const void *block, struct plx_ring_super *ret_super,
+                                 struct plx_fault *fault);
+/* Whether a member of this set may be believed for a disk whose record names the set `marked`. */
+bool plx_ring_set_descends(const struct plx_ring_super *super, uint64_t marked);
+
+struct plx_ring_segment {
+    struct plx_uuid vdi;
+    uint64_t epoch;     /* of its first record */
+    uint64_t first_seq; /* number of its first record */
+    uint64_t prev_hash; /* of the batch before it; 0: there was none */
+};
+
+void plx_format_ring_segment_encode(const struct plx_uuid *ring,
+                                    const struct plx_ring_segment *segment, void *block);
+/* NOT_FOUND: no segment of this ring, so it is free. CORRUPT: one that cannot be believed. */
+int plx_format_ring_segment_decode(const void *block, const struct plx_uuid *ring,
+                                   struct plx_ring_segment *ret_segment, struct plx_fault *fault);
+
+#define PLX_RING_BATCH_HEADER_BYTES 96u
+#define PLX_RING_RECORD_BYTES 32u
+#define PLX_RING_BATCH_BYTES_MAX (1ull << 20)
+#define PLX_RING_WRITE_MAX 128u /* blocks in one WRITE record */
+
+struct plx_ring_batch {
+    uint64_t vdi; /* plx_format_vdi_word() */
+    uint64_t epoch;
+    uint64_t first_seq;   /* number of its first record */
+    uint64_t durable_seq; /* all up to it were durable when this batch was formed */
+    uint64_t prev_hash;
+    uint64_t time_ns;
+    uint32_t bytes; /* whole batch, a multiple of 4 KiB */
+    uint32_t records;
+};
+
+/* Where the blocks of a batch begin that has so many records. */
+static inline size_t plx_ring_batch_data_at(uint32_t records)
+{
+    return (size_t)plx_div_up(PLX_RING_BATCH_HEADER_BYTES + records * PLX_RING_RECORD_BYTES,
+                              PLX_BLOCK_SIZE) *
+           PLX_BLOCK_SIZE;
+}
+
+/* Completes the batch in the buffer, whose record heads and blocks are in place. Returns its hash.
+ */
+uint64_t plx_format_ring_batch_encode(const struct plx_uuid *ring,
+                                      const struct plx_ring_batch *batch, void *buffer);
+/* Checks all but the record heads. CORRUPT: there is no batch here, which is the normal end. */
+int plx_format_ring_batch_decode(const void *buffer, size_t available, const struct plx_uuid *ring,
+                                 struct plx_ring_batch *ret_batch, uint64_t *ret_hash);
+
+enum plx_ring_record_type {
+    PLX_RING_WRITE = 1,
+    PLX_RING_UNMAP = 2,
+    PLX_RING_SNAPSHOT = 3,
+};
+
+struct plx_ring_record {
+    enum plx_ring_record_type type;
+    uint64_t block, blocks;     /* WRITE, UNMAP */
+    uint64_t snapshot, time_ns; /* SNAPSHOT */
+};
+
+void plx_format_ring_record_encode(const struct plx_ring_record *record, uint32_t index,
+                                   void *buffer);
+/* The record with this index. *data_at: where the blocks of the batch's WRITE records up to here
+ * end; at first plx_ring_batch_data_at(). A WRITE's blocks begin where it stood before. CORRUPT: it
+ * cannot be. */
+int plx_format_ring_record_decode(const void *buffer, const struct plx_ring_batch *batch,
+                                  uint32_t index, size_t *data_at,
+                                  struct plx_ring_record *ret_record);
+
+#endif
