@@ -1075,7 +1075,7 @@ int main(void)
         {"a plain name", test_plain_name},
         {"breaches of the contract stop the process", test_breaches},
         {"the kernel's errors", test_kernel_errors},
-        {"short transfers (A4)", test_short_transfers},
+        {"short transfers (LIBAIO-4)", test_short_transfers},
         {"submissions that the kernel refuses", test_refused_submissions},
         {"no descriptors, contexts or memory", test_lack},
         {"no memory for a copy", test_no_memory_for_copy},
