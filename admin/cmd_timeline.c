@@ -13,6 +13,7 @@
 
 #include "cmd.h"
 #include "output.h"
+#include "registry/names.h"
 #include "registry/policy.h"
 #include "transfer.h"
 
@@ -246,7 +247,7 @@ static void svg_row(FILE *file, const struct timeline *t, double top, bool snaps
 
 static void write_svg(FILE *file, const struct timeline *t)
 {
-    char from[48], to[48];
+    char from[48], to[48], label[PLX_LABEL_MAX + 1];
     unsigned width = 8 * t->columns + 40;
 
     fprintf(file,
@@ -262,7 +263,8 @@ static void write_svg(FILE *file, const struct timeline *t)
             fprintf(file,
                     "<line x1=\"%u\" x2=\"%u\" y1=\"30\" y2=\"275\" stroke=\"#a40000\"/>"
                     "<text x=\"%u\" y=\"288\" fill=\"#a40000\">%s</text>\n",
-                    23 + 8 * i, 23 + 8 * i, 20 + 8 * i, t->stretches[i].label);
+                    23 + 8 * i, 23 + 8 * i, 20 + 8 * i,
+                    plx_name_plain(t->stretches[i].label, label, sizeof label));
     fprintf(file,
             "<text x=\"20\" y=\"310\">%s</text>"
             "<text x=\"%u\" y=\"310\" text-anchor=\"end\">%s</text>\n</svg>\n",
