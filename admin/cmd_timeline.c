@@ -39,8 +39,7 @@ struct timeline {
     size_t label_count;
 };
 
-/* ---- Collecting --------------------------------------------------------------------------------
- */
+/* ---- Collecting ---- */
 
 struct ends {
     struct plx_snapshot_info first, last;
@@ -139,8 +138,7 @@ static int collect(struct timeline *t)
     return rc;
 }
 
-/* ---- On a terminal -----------------------------------------------------------------------------
- */
+/* ---- On a terminal ---- */
 
 static unsigned terminal_columns(void)
 {
@@ -224,8 +222,7 @@ static void draw(const struct timeline *t)
            spacing_text(t->column_ns / plx_max_u64(t->most_snapshots, 1), spacing));
 }
 
-/* ---- As a drawing, as JSON ---------------------------------------------------------------------
- */
+/* ---- As a drawing, as JSON ---- */
 
 static void svg_row(FILE *file, const struct timeline *t, double top, bool snapshots)
 {

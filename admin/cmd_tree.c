@@ -21,8 +21,7 @@ struct family {
     bool *wanted; /* live, or the ancestor of a live one */
 };
 
-/* ---- Building ---------------------------------------------------------------------------------
- */
+/* ---- Building ---- */
 
 static size_t find_parent(const struct family *family, size_t of)
 {
@@ -158,8 +157,7 @@ static int build_store(struct plx_cli *cli, struct plx_registry *registry,
     return rc ? plx_session_registry_fault(cli, rc) : 0;
 }
 
-/* ---- Text ---------------------------------------------------------------------------------------
- */
+/* ---- Text ---- */
 
 struct strokes {
     const char *branch, *last, *pipe;
@@ -227,8 +225,7 @@ static void print_text(const json_t *stores)
     }
 }
 
-/* ---- Graphviz
- * ------------------------------------------------------------------------------------- */
+/* ---- Graphviz ---- */
 
 static const char *plain(const json_t *name, char ret_text[PLX_NAME_MAX + 1])
 {
