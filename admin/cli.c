@@ -396,8 +396,7 @@ int plx_cli_name(struct plx_cli *cli, unsigned argument, enum plx_name_form form
     return rc ? PLX_ERR_USAGE : 0;
 }
 
-/* ---- Help -------------------------------------------------------------------------------------
- */
+/* ---- Help ---- */
 
 /* Breaks text at spaces; lines after the first begin at the column. */
 static void print_wrapped(const char *text, unsigned column)
@@ -549,8 +548,7 @@ int plx_cli_help(struct plx_cli *cli, const char *noun, const char *verb)
     return 0;
 }
 
-/* ---- Completion ---------------------------------------------------------------------------------
- */
+/* ---- Completion ---- */
 
 int plx_cli_complete(const char *const *words, unsigned count)
 {

@@ -68,8 +68,7 @@ void plx_cmd_cdp_describe(json_t *object, const struct plx_protection *protectio
         json_object_set_new(object, "retention", json_string("all"));
 }
 
-/* ---- on, off -----------------------------------------------------------------------------------
- */
+/* ---- on, off ---- */
 
 /* Without any of them: how snapshots are taken already, or the default. */
 static int mode_given(struct plx_cli *cli, const struct plx_protection *now,
@@ -191,8 +190,7 @@ int plx_cmd_cdp_off(struct plx_cli *cli)
     return set_protection(cli, false);
 }
 
-/* ---- status ------------------------------------------------------------------------------------
- */
+/* ---- status ---- */
 
 static void put_instant(json_t *row, const char *key, const struct plx_snapshot_info *info)
 {
@@ -435,8 +433,7 @@ int plx_cmd_cdp_status(struct plx_cli *cli)
     return rc;
 }
 
-/* ---- apply -------------------------------------------------------------------------------------
- */
+/* ---- apply ---- */
 
 /* Of what a policy lets go, and of what goes for want of space. */
 struct applied {

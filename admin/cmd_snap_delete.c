@@ -23,8 +23,7 @@
 #include "registry/clock.h"
 #include "registry/retention.h"
 
-/* ---- What was asked ----------------------------------------------------------------------------
- */
+/* ---- What was asked ---- */
 
 static bool is_number(const char *text)
 {
@@ -85,8 +84,7 @@ static int parse_all(struct deletion *d, struct plx_name *firsts, struct plx_nam
     return rc;
 }
 
-/* ---- Which snapshots that is -------------------------------------------------------------------
- */
+/* ---- Which snapshots that is ---- */
 
 static const struct plx_registry_label *find_label(const struct deletion *d, const char *name)
 {
@@ -221,8 +219,7 @@ static int resolve_all(struct deletion *d, const struct plx_name *firsts,
     return rc;
 }
 
-/* ---- What stands against it --------------------------------------------------------------------
- */
+/* ---- What stands against it ---- */
 
 static bool is_named(const struct deletion *d, const char *label)
 {
@@ -250,8 +247,7 @@ static int check_labels(struct deletion *d)
     return 0;
 }
 
-/* ---- Deleting ----------------------------------------------------------------------------------
- */
+/* ---- Deleting ---- */
 
 static int compare_ranges(const void *a, const void *b)
 {

@@ -124,8 +124,7 @@ int plx_cmd_store_format(struct plx_cli *cli)
     return 0;
 }
 
-/* ---- list, info --------------------------------------------------------------------------------
- */
+/* ---- list, info ---- */
 
 static void add_volumes(json_t *row, const struct plx_known *known)
 {
@@ -372,8 +371,7 @@ int plx_cmd_store_stats(struct plx_cli *cli)
     return 0;
 }
 
-/* ---- check --------------------------------------------------------------------------------------
- */
+/* ---- check ---- */
 
 struct check {
     struct plx_cli *cli;

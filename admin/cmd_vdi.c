@@ -51,8 +51,7 @@ int plx_cmd_check_size(struct plx_cli *cli, uint64_t bytes, uint32_t sector_size
     return 0;
 }
 
-/* ---- What a virtual disk looks like -------------------------------------------------------------
- */
+/* ---- What a virtual disk looks like ---- */
 
 /* All that the registry knows. */
 static json_t *describe(struct plx_cli *cli, const char *store, const struct plx_registry_vdi *vdi)
@@ -150,8 +149,7 @@ int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name)
     return rc;
 }
 
-/* ---- Commands
- * ------------------------------------------------------------------------------------- */
+/* ---- Commands ---- */
 
 int plx_cmd_vdi_create(struct plx_cli *cli)
 {

@@ -17,10 +17,15 @@ static bool says(const json_t *status, const char *state)
 struct job {
     const char *command, *status, *stop; /* commands */
     const char *first, *second;          /* states in which it is under way */
+    const struct plx_message_field *result;
 };
 
-static const struct job collection = {"collect", "collect-status", "collect-stop", "mark", "sweep"};
-static const struct job deduplication = {"dedup", "dedup-status", "dedup-stop", "look", "compare"};
+static const struct job collection = {
+    "collect", "collect-status", "collect-stop", "mark", "sweep", plx_message_collected,
+};
+static const struct job deduplication = {
+    "dedup", "dedup-status", "dedup-stop", "look", "compare", plx_message_deduped,
+};
 
 /* Until it has ended; *ret_status is its last word. */
 static int follow_job(struct plx_cli *cli, struct plx_control_client *client, const struct job *job,
@@ -56,10 +61,10 @@ static int follow_job(struct plx_cli *cli, struct plx_control_client *client, co
     }
 }
 
-/* *ret_status comes back unless the handler could not be asked. */
-static int run_job(struct plx_cli *cli, struct plx_control_client *client, const struct job *job,
-                   const struct plx_session_job *how, json_t **ret_status)
+static int run_there(struct plx_cli *cli, struct plx_control_client *client, const struct job *job,
+                     const struct plx_session_job *how, void *ret_result)
 {
+    json_t *status = NULL;
     int rc = plx_session_call_handler(
         cli, client,
         json_pack("{s:s,s:b,s:I,s:I}", "command", job->command, "dry_run", how->dry_run, "memory",
@@ -67,26 +72,16 @@ static int run_job(struct plx_cli *cli, struct plx_control_client *client, const
         NULL);
 
     if (!rc)
-        rc = follow_job(cli, client, job, how, ret_status);
-    if (!rc && says(*ret_status, "failed"))
-        rc = plx_cli_fail(cli,
-                          plx_error_code(json_string_value(json_object_get(*ret_status, "code"))),
-                          "%.400s", json_string_value(json_object_get(*ret_status, "error")));
+        rc = follow_job(cli, client, job, how, &status);
+    if (!rc && says(status, "failed"))
+        rc = plx_cli_fail(cli, plx_error_code(json_string_value(json_object_get(status, "code"))),
+                          "%.400s", json_string_value(json_object_get(status, "error")));
+    plx_message_decode(job->result, status, ret_result);
+    json_decref(status);
     return rc;
 }
 
 /* ---- Collecting ---- */
-
-static int collect_there(struct plx_cli *cli, struct plx_control_client *client,
-                         const struct plx_session_job *how, struct plx_collected *ret_collected)
-{
-    json_t *status = NULL;
-    int rc = run_job(cli, client, &collection, how, &status);
-
-    plx_message_decode(plx_message_collected, status, ret_collected);
-    json_decref(status);
-    return rc;
-}
 
 static bool is_interrupted(void *context)
 {
@@ -113,8 +108,8 @@ static int collect_here(struct plx_cli *cli, const char *store, const struct plx
 
     if (!rc)
         rc = plx_session_open(cli, store, PLX_SESSION_WRITE);
-    if (how->dry_run && (rc == PLX_ERR_PERMISSION || rc == PLX_ERR_READONLY)) /* then it counts what
-                                                                               * is there */
+    /* Who may not write can count what there is. */
+    if (how->dry_run && (rc == PLX_ERR_PERMISSION || rc == PLX_ERR_READONLY))
         rc = plx_session_open(cli, store, PLX_SESSION_READ);
     return rc ? rc : plx_attach_collect(cli->session.attach, &work, ret_collected, &cli->fault);
 }
@@ -129,24 +124,13 @@ int plx_session_collect(struct plx_cli *cli, const char *store, const struct plx
     if (rc == PLX_ERR_REGISTRY)
         rc = 0;
     if (!rc)
-        rc = client ? collect_there(cli, client, how, ret_collected)
+        rc = client ? run_there(cli, client, &collection, how, ret_collected)
                     : collect_here(cli, store, how, ret_collected);
     plx_control_disconnect(client);
     return rc;
 }
 
 /* ---- Deduplicating ---- */
-
-static int dedup_there(struct plx_cli *cli, struct plx_control_client *client,
-                       const struct plx_session_job *how, struct plx_attach_deduped *ret_deduped)
-{
-    json_t *status = NULL;
-    int rc = run_job(cli, client, &deduplication, how, &status);
-
-    plx_message_decode(plx_message_deduped, status, ret_deduped);
-    json_decref(status);
-    return rc;
-}
 
 static int dedup_here(struct plx_cli *cli, const struct plx_session_job *how,
                       struct plx_attach_deduped *ret_deduped)
@@ -178,8 +162,8 @@ int plx_session_dedup(struct plx_cli *cli, const char *store, const struct plx_s
     if (!rc)
         rc = plx_session_find_handler(cli, store, &client);
     if (!rc)
-        rc =
-            client ? dedup_there(cli, client, how, ret_deduped) : dedup_here(cli, how, ret_deduped);
+        rc = client ? run_there(cli, client, &deduplication, how, ret_deduped)
+                    : dedup_here(cli, how, ret_deduped);
     plx_control_disconnect(client);
     return rc;
 }

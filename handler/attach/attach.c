@@ -90,6 +90,7 @@
 #include <unistd.h>
 
 #include "attach/attach_inside.h"
+#include "engine/base/list.h"
 #include "registry/embedded.h"
 
 /* ---- Waiting for others (ATTACH-12) ---- */
@@ -424,18 +425,14 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
 /* What is given back when the attach is closed. */
 struct returned {
     struct plx_registry_extent *rows;
-    size_t count;
+    size_t count, capacity;
 };
 
 static int return_row(struct returned *returned, const struct plx_registry_extent *row)
 {
-    struct plx_registry_extent *rows =
-        realloc(returned->rows, (returned->count + 1) * sizeof *rows);
-
-    if (!rows)
+    if (!PLX_LIST_ROOM(returned->rows, returned->count, returned->capacity, 16))
         return PLX_ERR_NOMEM;
-    returned->rows = rows;
-    rows[returned->count++] = *row;
+    returned->rows[returned->count++] = *row;
     return 0;
 }
 

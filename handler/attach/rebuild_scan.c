@@ -6,19 +6,16 @@
 
 #include "attach/doors.h"
 #include "attach/rebuild_inside.h"
+#include "engine/base/list.h"
 
 static int found_instance(struct rebuild *r, uint64_t id)
 {
-    struct plx_registry_instance *bigger;
-
     for (size_t i = 0; i < r->instance_count; i++)
         if (r->instances[i].id == id)
             return 0;
-    bigger = realloc(r->instances, (r->instance_count + 1) * sizeof *bigger);
-    if (!bigger)
+    if (!PLX_LIST_ROOM(r->instances, r->instance_count, r->instance_capacity, 16))
         return plx_rebuilding_no_memory(r);
-    r->instances = bigger;
-    bigger[r->instance_count++] = (struct plx_registry_instance){
+    r->instances[r->instance_count++] = (struct plx_registry_instance){
         .id = id, .store = r->row, .role = "lost", .started_ns = 1}; /* REBUILD-4 */
     return 0;
 }

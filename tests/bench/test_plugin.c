@@ -123,8 +123,7 @@ static struct tcmu_device *open_lun(const char *cfgstring, uint64_t bytes, uint3
     return NULL;
 }
 
-/* ---- Opening ------------------------------------------------------------------------------------
- */
+/* ---- Opening ---- */
 
 static void test_refusals(void)
 {
@@ -150,8 +149,7 @@ static void test_refusals(void)
     open_lun("parallax/s/v", SIZE, SECTOR, "already");
 }
 
-/* ---- Data
- * ------------------------------------------------------------------------------------------- */
+/* ---- Data ---- */
 
 static void test_read_write(void)
 {
@@ -258,8 +256,7 @@ static void test_verify(void)
     CU_ASSERT_TRUE(all_are(back, SECTOR, 'e' | 0x10));
 }
 
-/* ---- Answers
- * ------------------------------------------------------------------------------------------- */
+/* ---- Answers ---- */
 
 static void test_answers(void)
 {
@@ -321,8 +318,7 @@ static void test_lba_status(void)
     check_sense(0x05, 0x2100);
 }
 
-/* ---- The control socket
- * ----------------------------------------------------------------------------------- */
+/* ---- The control socket ---- */
 
 static void test_control(void)
 {
@@ -713,8 +709,7 @@ static void test_full(void)
     CU_ASSERT_EQUAL(stand_shell("./parallax -q vdi delete s/full --yes"), 0);
 }
 
-/* ---- Changes of a live LUN
- * ----------------------------------------------------------------------------------- */
+/* ---- Changes of a live LUN ---- */
 
 static void test_write_cache(void)
 {

@@ -619,7 +619,7 @@ int main(void)
         {"seals and damage", test_store},
         {"a volume that cannot be read", test_unreadable},
         {"a store that is forgotten meanwhile", test_store_forgotten},
-        {"a difference that passes (R1)", test_passing_difference},
+        {"a difference that passes (COMPARE-1)", test_passing_difference},
     };
     const struct suite_frame stores = {.init = make_stores, .clean = remove_stores};
 

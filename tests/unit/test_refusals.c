@@ -119,9 +119,7 @@ static void test_two_owners(void)
 {
     struct plx_vdi *vdi, *second;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, MIB);
     FAILS(BUSY, try_open_vdi(0, false, &second));
     FAILS(BUSY, plx_vdi_delete(store, 0, false, &fault));
     OK(plx_vdi_close(vdi));
@@ -134,9 +132,7 @@ static void test_taken_while_open(void)
     struct plx_store *mine;
     struct plx_vdi *vdi, *theirs = NULL;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, MIB);
     OK(write_byte(vdi, 0, BLOCK, 1));
     run(vdi, PLX_KEYFRAME, 0, 0);
     OK(write_byte(vdi, BLOCK, BLOCK, 2));
@@ -168,9 +164,7 @@ static void test_gone(void)
     struct plx_history_drop drop = {.snapshots = &first, .snapshot_count = 1};
     struct plx_vdi *vdi, *none = NULL;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, MIB);
     OK(write_byte(vdi, 0, BLOCK, 1));
     CU_ASSERT_EQUAL(run(vdi, PLX_SNAPSHOT, 0, 0), first);
     OK(write_byte(vdi, 0, BLOCK, 2));
@@ -203,9 +197,7 @@ static void test_wrong_grants(void)
     struct plx_vdi *vdi;
     size_t count;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     OK(write_byte(vdi, 0, MIB / 2, 1));
     plx_store_settle(store);
     count = owned_extents();
@@ -268,9 +260,7 @@ static void test_newer_feature_read(void)
     uint8_t block[BLOCK];
     uint64_t before;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, MIB);
     OK(write_byte(vdi, 0, BLOCK, 7));
     OK(plx_vdi_close(vdi));
     leave_store();

@@ -468,4 +468,21 @@ json findings 0 text >/dev/null
 mv "$evil" elsewhere
 run 6 store info evil
 plain err
+# Names that a registry of somebody else's store holds.
+run 0 store format harm --volume "$DIR/harm" --size 256M
+run 0 vdi create harm/web --size 16M
+run 0 snap create harm/web@one
+"$REGISTRY_SQL" "$DIR/harm" "UPDATE labels SET name = 'l' || char(27) || '<b\"&'"
+run 0 cdp timeline harm/web --svg -
+plain out
+python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("out")' || die "the drawing is no XML"
+says out ">l??b??<"
+"$REGISTRY_SQL" "$DIR/harm" "UPDATE vdis SET name = 'w' || char(27) || '\"b'"
+for words in "vdi list harm" "tree harm" "tree harm --dot"; do
+    # shellcheck disable=SC2086
+    run 0 $words
+    plain out
+done
+says out 'label="w??b\n16 MiB"'
+says out 'label="@1\nl??b??"'
 echo "all is well"

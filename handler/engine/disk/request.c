@@ -4,14 +4,17 @@
  * has a fixed number; while none is free, requests wait here in a queue. Further invariants of the
  * data path are in window.c, issue.c, op.c, steps.c and lone.c.
  *
- * REQUEST-1  A write that finds no room may wait until history is let go (OP_ROOM). Letting history
- *     go may itself need requests of this disk, so such a write never holds these up:
+ * REQUEST-1  A write that finds no room may wait until history is let go (OP_ROOM). Whoever lets
+ *     history go may itself wait for a request of this disk: for one that it makes, or for a lock
+ *     whose holder waits for one. (In the handler a command holds luns_lock while its request runs,
+ *     and the service takes luns_lock to let snapshots go.) So such a write never holds these up:
  *       the engine's own (PLX_OWN)    Synchronous calls and automatic snapshots have PLX_OP_OWN
  *                                     operations to themselves, and skip the queue.
  *       submitted ahead (PLX_AHEAD)   They have PLX_OP_AHEAD operations that no other request
  *                                     in the queue gets, and go to the queue's front.
  *       a move, share or vouch        If such a write has locked its range, it ends with NOSPACE at
- *                                     once instead of waiting.
+ *                                     once instead of waiting. Contents stay as they are without
+ *                                     it, so it can be tried again later.
  * Loop: the disk's; never blocks, except plx_vdi_run(), which is synchronous.
  * Crash story: nothing is written here; log.c has it.
  */
