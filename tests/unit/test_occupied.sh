@@ -82,6 +82,8 @@ echo "no entry" >state/stores/broken.json
 run 1 store format new --volume "$DIR/new" --size 64M
 says err "stores/broken.json cannot be read"
 [[ ! -e new ]] || die "a file was left behind"
+run 1 store format new --volume "$DIR/wide1" --force
+says err "is a volume of store wide (with web)"
 rm state/stores/broken.json
 
 step "forgotten, it is overwritten by the operator's word"
