@@ -98,6 +98,34 @@ cp own1 before
 "$PARALLAX" store add-volume own "$DIR/own1" --force >out 2>err && die "a lost volume was added"
 same own1 before
 
+step "a volume that the entry of its store does not name, for it came later, is the store's by its spare superblock"
+run 0 store format passing --volume "$DIR/passing" --size 64M --extent-size 1M
+run 0 store forget passing
+run 0 store format grown --volume "$DIR/grown0" --size 64M --extent-size 1M
+cp state/stores/grown.json older
+run 0 store add-volume grown "$DIR/grown1" --size 64M
+head -c 90M /dev/urandom >image
+run 0 vdi import image grown/web
+cp older state/stores/grown.json
+for lost in "head -c 20480 /dev/zero" "head -c 20480 /dev/urandom" "head -c 20480 passing"; do
+    head -c 20480 grown1 >first
+    $lost | dd of=grown1 conv=notrunc status=none
+    cp grown1 before
+    for words in "format late --volume $DIR/grown1" "add-volume other $DIR/grown1"; do
+        # shellcheck disable=SC2086 # words
+        run 1 store $words --force --i-checked-nobody-uses-it
+        says err "was a volume of store grown (with web), as its spare superblock says"
+        says err "'parallax store restore-superblock' makes it one again, 'parallax store forget grown' first"
+    done
+    same grown1 before
+    dd if=first of=grown1 conv=notrunc status=none
+done
+run 0 vdi export grown/web back
+same back image
+dd if=/dev/zero of=grown1 bs=4k count=5 conv=notrunc status=none
+run 0 store forget grown
+run 0 store format late --volume "$DIR/grown1" --force --i-checked-nobody-uses-it
+
 step "data that begins far behind the beginning is data"
 run 0 store format far --volume "$DIR/far0" --size 64M --extent-size 1M
 run 0 vdi create far/a --size 16M
