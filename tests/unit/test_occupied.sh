@@ -126,6 +126,29 @@ dd if=/dev/zero of=grown1 bs=4k count=5 conv=notrunc status=none
 run 0 store forget grown
 run 0 store format late --volume "$DIR/grown1" --force --i-checked-nobody-uses-it
 
+step "a further volume of a copy is none that an interrupted growth of the original has left"
+run 0 store format orig --volume "$DIR/orig0" --size 64M --extent-size 1M
+cp orig0 copy0
+run 0 store import copy --new-identity --volume "$DIR/copy0"
+cp state/stores/copy.json older
+run 0 store add-volume copy "$DIR/copy1" --size 64M
+run 0 vdi import image copy/web
+cp copy1 before
+cp older state/stores/copy.json
+for force in "" "--force" "--force --i-checked-nobody-uses-it"; do
+    # shellcheck disable=SC2086 # words
+    run 1 store add-volume orig "$DIR/copy1" $force
+    says err "is a volume of store copy (with web); 'parallax store forget copy' first"
+done
+run 0 store forget copy
+run 4 store add-volume orig "$DIR/copy1"
+says err "is volume 1 of store orig, and only its volume 0 tells whose it is"
+run 1 store add-volume orig "$DIR/copy1" --i-checked-nobody-uses-it
+says err "--force overwrites it"
+same copy1 before
+run 0 store add-volume orig "$DIR/copy1" --force --i-checked-nobody-uses-it
+run 0 store check orig
+
 step "data that begins far behind the beginning is data"
 run 0 store format far --volume "$DIR/far0" --size 64M --extent-size 1M
 run 0 vdi create far/a --size 16M
