@@ -18,24 +18,24 @@ over() {
     made+=("losetup --detach $loop")
 }
 
-# refused TARGET FILE STORE: neither a store nor an image is written there, for that is, or holds, or lies in, a volume
+# refused TARGET STORE [FILE]: neither a store nor an image is written there, for that is, or holds, or lies in, a volume
 # of that store. FILE: what would show it.
 refused() {
-    cp --sparse=always "$2" before
+    [[ ! ${3:-} ]] || cp --sparse=always "$3" before
     for force in --force "--force --i-checked-nobody-uses-it"; do
         for words in "format new --volume $1" "add-volume other $1"; do
             # shellcheck disable=SC2086 # words
             run 1 store $words $force
-            says err "a volume of store $3 "
+            says err "a volume of store $2 "
         done
     done
     run 1 vdi export other/image "$1" --force
-    says err "a volume of store $3; it is not overwritten, with --force neither"
+    says err "a volume of store $2; it is not overwritten, with --force neither"
     timeout 60 "$PARALLAX" vdi export other/image - 1<>"$1" 2>err && die "$1: overwritten by standard output"
-    says err "a volume of store $3; it is not overwritten, with --force neither"
-    cmp -s "$2" before || die "$1: refused, and overwritten all the same"
-    run 1 store add-volume "$3" "$1" --force
-    run 0 vdi export "$3/web" out.raw --force
+    says err "a volume of store $2; it is not overwritten, with --force neither"
+    [[ ! ${3:-} ]] || cmp -s "$3" before || die "$1: refused, and overwritten all the same"
+    run 1 store add-volume "$2" "$1" --force
+    run 0 vdi export "$2/web" out.raw --force
     same out.raw image
 }
 
@@ -54,7 +54,7 @@ over "$first" --offset 4M
 second=$loop
 over "$second" --offset 4M
 for device in "$first" "$second" "$loop"; do
-    refused "$device" "$long/file" a
+    refused "$device" a "$long/file"
 done
 step "a loop device on a partition of a loop device; its neighbour is nobody's"
 truncate -s 200M disk
@@ -65,15 +65,22 @@ if addpart "$loop" 1 2048 196608 2>err && addpart "$loop" 2 198656 196608 2>err 
     run 0 store format part --volume "$DIR/disk" --extent-size 1M
     run 0 vdi import image part/web
     over "${disk}p1"
-    refused "$loop" disk part
+    refused "$loop" part disk
     over "$loop" --offset 1M
-    refused "$loop" disk part
+    refused "$loop" part disk
     run 0 store forget part
     run 0 store format part --volume "$loop" --extent-size 1M --force --i-checked-nobody-uses-it
     run 0 vdi import image part/web
     for target in "$DIR/disk" "$disk" "${disk}p1"; do
-        refused "$target" disk part
+        refused "$target" part disk
     done
+    dd if=/dev/zero of=disk bs=4k count=5 conv=notrunc status=none # what is left names the disk's former store
+    cp --sparse=always disk before
+    for word in --dry-run --i-checked-nobody-uses-it; do
+        run 1 store restore-superblock "$DIR/disk" $word
+        says err "$DIR/disk overlaps $loop, which is a volume of store part (with web)"
+    done
+    cmp -s disk before || die "superblocks were written over the beginning of a disk with a volume"
     over "${disk}p2"
     run 0 store format neighbour --volume "$loop" --extent-size 1M --force --i-checked-nobody-uses-it
     run 0 store forget neighbour
@@ -86,24 +93,27 @@ step "the file of a loop device is known by what it is, when its name is gone"
 ln "$long/file" name
 over name
 rm name
-refused "$loop" "$long/file" a
+refused "$loop" a "$long/file"
 mv "$long" moved && ln -s moved "$long"
-refused "$first" moved/file a
+refused "$first" a moved/file
 # holds FILE-SYSTEM OPTION: a store's file on it, and what is below.
 holds() {
     step "below a mounted $1 that holds a volume"
     truncate -s 256M "below.$1"
     over "below.$1"
+    local below=$loop
     { mkdir "on.$1" && "mkfs.$1" "$2" "$loop" >/dev/null 2>err && mount "$loop" "on.$1" 2>err; } ||
         { echo "(without $1: $(head -n 1 err))" && return; }
     made+=("umount on.$1")
     run 0 store format "$1" --volume "$DIR/on.$1/file" --size 64M --extent-size 1M
     run 0 vdi import image "$1/web"
     over "below.$1"
-    sync
     for target in "$DIR/below.$1" "$loop"; do
-        refused "$target" "below.$1" "$1"
+        refused "$target" "$1"
     done
+    { umount "on.$1" && mount "$below" "on.$1"; } || die "$1 is no file system any more"
+    run 0 vdi export "$1/web" -
+    same out image
     truncate -s 64M "on.$1/free"
     run 0 store format free --volume "$DIR/on.$1/free" --extent-size 1M
     run 0 store forget free
@@ -112,7 +122,7 @@ holds() {
     run 0 store format nested --volume "$loop" --extent-size 1M
     run 0 vdi import image nested/web
     run 0 store forget "$1"
-    refused "$DIR/below.$1" "below.$1" nested
+    refused "$DIR/below.$1" nested
     run 0 store forget nested
 }
 holds ext4 -q
