@@ -5,6 +5,18 @@
 #include "cmd.h"
 #include "output.h"
 
+/* What has become of the device may be, or hold, a volume of another store. */
+static int refuse_others(struct plx_cli *cli, struct plx_device *device,
+                         const struct plx_superblock_info *info)
+{
+    char identity[PLX_UUID_TEXT];
+    struct plx_paths *paths;
+    int rc = plx_session_paths(cli, &paths);
+
+    plx_uuid_text(&info->identity, identity);
+    return rc ? rc : plx_occupied_refuse_place(paths, device, identity, &cli->fault);
+}
+
 static int restore(struct plx_cli *cli, const char *path, bool dry_run,
                    struct plx_superblock_info *ret_info)
 {
@@ -16,7 +28,11 @@ static int restore(struct plx_cli *cli, const char *path, bool dry_run,
 
     if (rc)
         return rc;
-    rc = plx_superblock_restore(device, dry_run, ret_info, &cli->fault);
+    rc = plx_superblock_restore(device, true, ret_info, &cli->fault);
+    if (!rc)
+        rc = refuse_others(cli, device, ret_info);
+    if (!rc && !dry_run)
+        rc = plx_superblock_restore(device, false, ret_info, &cli->fault);
     plx_device_close(device);
     return rc;
 }

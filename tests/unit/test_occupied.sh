@@ -82,6 +82,8 @@ echo "no entry" >state/stores/broken.json
 run 1 store format new --volume "$DIR/new" --size 64M
 says err "stores/broken.json cannot be read"
 [[ ! -e new ]] || die "a file was left behind"
+run 1 store format new --volume "$DIR/wide1" --force
+says err "is a volume of store wide (with web)"
 rm state/stores/broken.json
 
 step "forgotten, it is overwritten by the operator's word"
@@ -95,6 +97,57 @@ dd if=/dev/zero of=own1 bs=4k count=5 conv=notrunc status=none
 cp own1 before
 "$PARALLAX" store add-volume own "$DIR/own1" --force >out 2>err && die "a lost volume was added"
 same own1 before
+
+step "a volume that the entry of its store does not name, for it came later, is the store's by its spare superblock"
+run 0 store format passing --volume "$DIR/passing" --size 64M --extent-size 1M
+run 0 store forget passing
+run 0 store format grown --volume "$DIR/grown0" --size 64M --extent-size 1M
+cp state/stores/grown.json older
+run 0 store add-volume grown "$DIR/grown1" --size 64M
+head -c 90M /dev/urandom >image
+run 0 vdi import image grown/web
+cp older state/stores/grown.json
+for lost in "head -c 20480 /dev/zero" "head -c 20480 /dev/urandom" "head -c 20480 passing"; do
+    head -c 20480 grown1 >first
+    $lost | dd of=grown1 conv=notrunc status=none
+    cp grown1 before
+    for words in "format late --volume $DIR/grown1" "add-volume other $DIR/grown1"; do
+        # shellcheck disable=SC2086 # words
+        run 1 store $words --force --i-checked-nobody-uses-it
+        says err "was a volume of store grown (with web), as its spare superblock says"
+        says err "'parallax store restore-superblock' makes it one again, 'parallax store forget grown' first"
+    done
+    same grown1 before
+    dd if=first of=grown1 conv=notrunc status=none
+done
+run 0 vdi export grown/web back
+same back image
+dd if=/dev/zero of=grown1 bs=4k count=5 conv=notrunc status=none
+run 0 store forget grown
+run 0 store format late --volume "$DIR/grown1" --force --i-checked-nobody-uses-it
+
+step "a further volume of a copy is none that an interrupted growth of the original has left"
+run 0 store format orig --volume "$DIR/orig0" --size 64M --extent-size 1M
+cp orig0 copy0
+run 0 store import copy --new-identity --volume "$DIR/copy0"
+cp state/stores/copy.json older
+run 0 store add-volume copy "$DIR/copy1" --size 64M
+run 0 vdi import image copy/web
+cp copy1 before
+cp older state/stores/copy.json
+for force in "" "--force" "--force --i-checked-nobody-uses-it"; do
+    # shellcheck disable=SC2086 # words
+    run 1 store add-volume orig "$DIR/copy1" $force
+    says err "is a volume of store copy (with web); 'parallax store forget copy' first"
+done
+run 0 store forget copy
+run 4 store add-volume orig "$DIR/copy1"
+says err "is volume 1 of store orig, and only its volume 0 tells whose it is"
+run 1 store add-volume orig "$DIR/copy1" --i-checked-nobody-uses-it
+says err "--force overwrites it"
+same copy1 before
+run 0 store add-volume orig "$DIR/copy1" --force --i-checked-nobody-uses-it
+run 0 store check orig
 
 step "data that begins far behind the beginning is data"
 run 0 store format far --volume "$DIR/far0" --size 64M --extent-size 1M

@@ -252,6 +252,27 @@ static void test_newer_feature(void)
     end_store();
 }
 
+/* A newer Parallax can restore the superblocks from it, so this is no empty disk. */
+static void test_newer_spare(void)
+{
+    static const uint8_t zeroes[2 * BLOCK];
+    struct plx_superblock super;
+    uint8_t block[BLOCK];
+
+    make_store(64 * MIB, MIB);
+    close_store();
+    plx_simdisk_peek(disk, 0, block, BLOCK);
+    OK(plx_format_superblock_decode(block, &super, &fault));
+    super.incompatible = 4;
+    plx_format_superblock_encode(&super, block);
+    plx_simdisk_poke(disk, PLX_SUPERBLOCK_SPARE * BLOCK, block, BLOCK);
+    plx_simdisk_poke(disk, 0, zeroes, sizeof zeroes);
+    FAILS(UNSUPPORTED, try_open_store(1));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(fault.text, "spare superblock: the store needs a newer Parallax"));
+    end_store();
+}
+
 /* Whoever does not know a feature that writers must know may still read. */
 static void test_newer_feature_read(void)
 {
@@ -364,6 +385,7 @@ int main(void)
         {"one writer", test_two_owners},
         {"taken over while it is open", test_taken_while_open},
         {"newer feature", test_newer_feature},
+        {"a spare superblock of a newer version", test_newer_spare},
         {"newer feature that readers need not know", test_newer_feature_read},
         {"version 1", test_version_1},
         {"truncated volume", test_truncated},

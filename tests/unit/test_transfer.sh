@@ -103,8 +103,8 @@ for verb in "vdi export demo/web@one" "vdi export-diff demo/web@one" "cdp timeli
     says err "is a volume of store demo"
 done
 run 0 store check demo --data
-dd if=/dev/zero of=damaged.plx bs=100 count=1 2>/dev/null
-dd if=demo.plx of=damaged.plx bs=4096 count=1 status=none
+head -c 1M demo.plx >damaged.plx
+dd if=/dev/zero of=damaged.plx bs=4096 seek=1 count=15 conv=notrunc status=none
 printf x | dd of=damaged.plx bs=1 seek=50 conv=notrunc status=none
 run 1 vdi export demo/web@one damaged.plx --force # also when it cannot be read
 says err "is a volume of a store"

@@ -278,6 +278,7 @@ enum standing {
     STANDING_MEMBER,
 };
 
+/* A copy that was given an identity of its own is another store. */
 static enum standing standing_of(const struct plx_store *store, struct plx_device *device,
                                  unsigned *ret_index)
 {
@@ -286,7 +287,8 @@ static enum standing standing_of(const struct plx_store *store, struct plx_devic
 
     *ret_index = store->info.volumes;
     if (plx_superblock_read(device, &volume, NULL) ||
-        !plx_uuid_equal(&super->store, &store->info.id))
+        !plx_uuid_equal(&super->store, &store->info.id) ||
+        !plx_uuid_equal(&super->identity, &store->info.identity))
         return STANDING_STRANGER;
     for (unsigned i = 0; i < store->info.volumes; i++) {
         if (!plx_uuid_equal(&store->volumes[i].super.volume, &super->volume))
