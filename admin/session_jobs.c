@@ -113,8 +113,7 @@ static int collect_here(struct plx_cli *cli, const char *store, const struct plx
 
     if (!rc)
         rc = plx_session_open(cli, store, PLX_SESSION_WRITE);
-    if (how->dry_run && (rc == PLX_ERR_PERMISSION || rc == PLX_ERR_READONLY)) /* then it counts what
-                                                                               * is there */
+    if (how->dry_run && plx_error_is_unwritable(rc)) /* then it counts what is there */
         rc = plx_session_open(cli, store, PLX_SESSION_READ);
     return rc ? rc : plx_attach_collect(cli->session.attach, &work, ret_collected, &cli->fault);
 }
