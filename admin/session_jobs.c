@@ -4,7 +4,6 @@
 #include <time.h>
 
 #include "session_inside.h"
-#include "control/messages.h"
 
 static bool says(const json_t *status, const char *state)
 {
@@ -31,11 +30,16 @@ static int follow_job(struct plx_cli *cli, struct plx_control_client *client, co
 
     for (;;) {
         json_t *status = NULL;
+        const char *state;
         int rc = plx_session_call_handler(cli, client, json_pack("{s:s}", "command", job->status),
                                           &status);
 
-        if (rc)
+        if (!rc)
+            rc = plx_session_decode_text(cli, status, "state", &state);
+        if (rc) {
+            json_decref(status);
             return rc;
+        }
         if (!says(status, job->first) && !says(status, job->second)) {
             *ret_status = status;
             return 0;
@@ -56,38 +60,6 @@ static int follow_job(struct plx_cli *cli, struct plx_control_client *client, co
     }
 }
 
-/* *ret_status comes back unless the handler could not be asked. */
-static int run_job(struct plx_cli *cli, struct plx_control_client *client, const struct job *job,
-                   const struct plx_session_job *how, json_t **ret_status)
-{
-    int rc = plx_session_call_handler(
-        cli, client,
-        json_pack("{s:s,s:b,s:I,s:I}", "command", job->command, "dry_run", how->dry_run, "memory",
-                  (json_int_t)how->memory, "rate", (json_int_t)how->rate),
-        NULL);
-
-    if (!rc)
-        rc = follow_job(cli, client, job, how, ret_status);
-    if (!rc && says(*ret_status, "failed"))
-        rc = plx_cli_fail(cli,
-                          plx_error_code(json_string_value(json_object_get(*ret_status, "code"))),
-                          "%.400s", json_string_value(json_object_get(*ret_status, "error")));
-    return rc;
-}
-
-/* ---- Collecting ---- */
-
-static int collect_there(struct plx_cli *cli, struct plx_control_client *client,
-                         const struct plx_session_job *how, struct plx_collected *ret_collected)
-{
-    json_t *status = NULL;
-    int rc = run_job(cli, client, &collection, how, &status);
-
-    plx_message_decode(plx_message_collected, status, ret_collected);
-    json_decref(status);
-    return rc;
-}
-
 static bool is_interrupted(void *context)
 {
     return plx_session_stopped();
@@ -103,6 +75,45 @@ static struct plx_attach_work work_here(const struct plx_session_job *how)
         .interrupted = is_interrupted,
         .context = how->context,
     };
+}
+
+static int tell_failure(struct plx_cli *cli, const json_t *status)
+{
+    const char *code, *text;
+    int rc = plx_session_decode_text(cli, status, "code", &code);
+
+    if (!rc && !(rc = plx_session_decode_text(cli, status, "error", &text)))
+        rc = plx_cli_fail(cli, plx_error_code(code), "%.400s", text);
+    return rc;
+}
+
+/* *ret_status comes back unless the handler could not be asked. */
+static int run_job(struct plx_cli *cli, struct plx_control_client *client, const struct job *job,
+                   const struct plx_session_job *how, json_t **ret_status)
+{
+    const struct plx_attach_work work = work_here(how);
+    json_t *request = plx_message_encode(plx_message_work, &work);
+    int rc;
+
+    json_object_set_new(request, "command", json_string(job->command));
+    rc = plx_session_call_handler(cli, client, request, NULL);
+    if (!rc)
+        rc = follow_job(cli, client, job, how, ret_status);
+    return !rc && says(*ret_status, "failed") ? tell_failure(cli, *ret_status) : rc;
+}
+
+/* ---- Collecting ---- */
+
+static int collect_there(struct plx_cli *cli, struct plx_control_client *client,
+                         const struct plx_session_job *how, struct plx_collected *ret_collected)
+{
+    json_t *status = NULL;
+    int rc = run_job(cli, client, &collection, how, &status);
+
+    if (!rc)
+        rc = plx_session_decode(cli, plx_message_collected, status, ret_collected);
+    json_decref(status);
+    return rc;
 }
 
 static int collect_here(struct plx_cli *cli, const char *store, const struct plx_session_job *how,
@@ -142,7 +153,8 @@ static int dedup_there(struct plx_cli *cli, struct plx_control_client *client,
     json_t *status = NULL;
     int rc = run_job(cli, client, &deduplication, how, &status);
 
-    plx_message_decode(plx_message_deduped, status, ret_deduped);
+    if (!rc)
+        rc = plx_session_decode(cli, plx_message_deduped, status, ret_deduped);
     json_decref(status);
     return rc;
 }

@@ -43,16 +43,16 @@ mkfifo pipe
 "$PARALLAX" vdi export demo/kept@second - 2>err >pipe &
 reader=$!
 exec 9<pipe
-head -c 4096 <&9 >read
+head -c 4096 <&9 >was-read
 mount -o remount,size=300m below || exit 1
 run 0 snap create demo/kept
 run 0 gc demo
 run 4 snap delete demo/kept@second --wait 0
 says err "a process that cannot write to its volume reads snapshots"
-cat <&9 >>read
+cat <&9 >>was-read
 exec 9<&-
 wait "$reader" || die "the reader failed"
-same read kept
+same was-read kept
 
 step "with room it goes on"
 run 0 vdi import large demo/large
