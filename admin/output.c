@@ -627,6 +627,15 @@ void plx_progress_end(struct plx_progress *progress)
     progress->on = false;
 }
 
+int plx_out_file_code(int number)
+{
+    return number == ENOENT                                          ? PLX_ERR_NOT_FOUND
+           : number == ENOSPC || number == EDQUOT || number == EFBIG ? PLX_ERR_NOSPACE
+           : number == EACCES || number == EPERM                     ? PLX_ERR_PERMISSION
+           : number == EEXIST                                        ? PLX_ERR_EXISTS
+                                                                     : PLX_ERR_SYSTEM;
+}
+
 int plx_out_finish(struct plx_cli *cli)
 {
     flush_out();
@@ -634,6 +643,6 @@ int plx_out_finish(struct plx_cli *cli)
         return 0;
     keep_out_errno();
     plx_out_write_failed(out_errno);
-    return plx_cli_fail(cli, out_errno == ENOSPC ? PLX_ERR_NOSPACE : PLX_ERR_SYSTEM,
+    return plx_cli_fail(cli, plx_out_file_code(out_errno),
                         "standard output: %s; not everything was written", strerror(out_errno));
 }

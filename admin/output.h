@@ -111,6 +111,9 @@ uint64_t plx_out_monotonic_ns(void);
 /* A write to standard output failed with this errno: if nobody reads it any more, plx_interrupted
  * is SIGPIPE. */
 void plx_out_write_failed(int number);
+/* The error code of an errno, the same for every file that a command writes, standard output too.
+ */
+int plx_out_file_code(int number);
 /* Flushes stdout; an error code when something printed did not get through. */
 int plx_out_finish(struct plx_cli *cli);
 
