@@ -342,10 +342,15 @@ static int choose_columns(struct plx_table *table, struct plx_cli *cli,
         return 0;
     }
     table->chosen = true;
-    for (size_t length; *wanted; wanted += length + (wanted[length] == ',')) {
+    for (bool more = true; more;) {
         const struct plx_column *c = columns;
+        size_t length = strcspn(wanted, ",");
 
-        length = strcspn(wanted, ",");
+        if (!length)
+            return plx_cli_usage(cli,
+                                 "--columns: each comma needs the key of a column on both "
+                                 "sides, as in %s,%s",
+                                 columns[0].key, columns[1].key);
         while (c->key && (strlen(c->key) != length || memcmp(c->key, wanted, length)))
             c++;
         if (!c->key)
@@ -353,8 +358,17 @@ static int choose_columns(struct plx_table *table, struct plx_cli *cli,
         if (count == PLX_COLUMNS_MAX)
             return plx_cli_usage(cli, "--columns: more than %d columns", PLX_COLUMNS_MAX);
         table->columns[count++] = *c;
+        more = wanted[length] == ',';
+        wanted += length + more;
     }
-    return count ? 0 : plx_cli_usage(cli, "--columns needs the key of a column");
+    return 0;
+}
+
+int plx_table_only(struct plx_cli *cli, const char *what)
+{
+    return plx_cli_get(cli, "columns") || plx_cli_get(cli, "bytes")
+               ? plx_cli_usage(cli, "--columns and --bytes are for lists, and %s is none", what)
+               : 0;
 }
 
 int plx_table_begin(struct plx_table *table, struct plx_cli *cli, const struct plx_column *columns)
