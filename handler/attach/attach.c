@@ -77,6 +77,9 @@
  *         its locks are not seen         nobody has the store open when the reader begins
  *     Otherwise it is refused all snapshots. In the second case a process that opens the store
  *     later does not know of the reader. A process that can write enters holds (ATTACH-5).
+ * ATTACH-17  A growth that fails removes the file that it made for a further volume, unless the
+ *     file has a superblock by then. Volume 0 gets to count a further volume only after that
+ *     (GROW-3), so nobody counts what is removed. A repeated call goes on with what stays.
  * Threads: see attach.h. A claim of an extent runs on the thread of the hook "defer", with a
  *   registry handle of its own. The next tick of the loop takes its answer in.
  * Crash story: locks and extents stay with the instance's row, and its byte lock is free. The next

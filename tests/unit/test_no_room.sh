@@ -25,6 +25,9 @@ run 0 snap create demo/kept@second
 head -c 40M /dev/urandom >large
 "$PARALLAX" vdi import large demo/large >out 2>err # it may note besides what it could not give back
 [[ $? == 6 ]] || die "there was room for demo/large"
+run 6 store add-volume demo below/two --size 32M
+says err "make room in its file system or thin LUN"
+[[ ! -e below/two ]] || die "a file was left behind"
 run 6 snap create demo/kept
 says err "make room in its file system or thin LUN"
 run 0 vdi list demo

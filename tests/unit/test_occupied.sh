@@ -122,6 +122,30 @@ cp own1 before
 "$PARALLAX" store add-volume own "$DIR/own1" --force >out 2>err && die "a lost volume was added"
 same own1 before
 
+step "a volume is known by a name that lasts, and a descriptor's is none"
+truncate -s 64M described further
+exec 8<>described 7<>further
+run 0 store format described --volume /proc/self/fd/8 --extent-size 1M
+run 0 store add-volume described /dev/fd/7
+exec 8<&- 7<&-
+[[ $(<state/stores/described.json) != *fd* ]] || die "that is no path: $(<state/stores/described.json)"
+run 0 vdi create described/a --size 1M
+run 0 store info described --json
+[[ $(<out) == *"$DIR/described"*"$DIR/further"* && $(<out) != *fd/* ]] || die "that is no path"
+run 0 store forget described
+exec 8<>described
+run 0 store import --volume "/proc/$$/fd/8" --volume further
+[[ $(<state/stores/described.json) == *"$DIR/described"* ]] || die "that is no path: $(<state/stores/described.json)"
+rm further && truncate -s 64M gone
+exec 8<>gone
+rm gone
+run 1 store format gone --volume /proc/self/fd/8
+says err "a volume needs a name that lasts, and what this descriptor leads to has none"
+exec 8<&-
+run 3 store format gone --volume /proc/self/fd/8
+run 0 store format here --volume /proc/self/cwd/here --size 64M # this one is meant as it is written
+grep -q /proc/self/cwd/here state/stores/here.json || die "the path is another one"
+
 step "data that begins far behind the beginning is data"
 run 0 store format far --volume "$DIR/far0" --size 64M --extent-size 1M
 run 0 vdi create far/a --size 16M
