@@ -98,8 +98,10 @@ static int make_directory(const char *path, struct plx_fault *fault)
                              "cannot make %.150s: %s; run as root, or "
                              "give --state-dir",
                              path, strerror(errno));
-    return plx_fault_set(fault, plx_paths_error(errno), "cannot make directory %.150s: %s", path,
-                         strerror(errno));
+    return plx_fault_set(
+        fault, plx_paths_error(errno), "cannot make directory %.150s: %s%s", path, strerror(errno),
+        plx_paths_error(errno) == PLX_ERR_NOSPACE ? "; make room there, or give another --state-dir"
+                                                  : "");
 }
 
 static int make_host_id(const char *path, struct plx_fault *fault)

@@ -49,7 +49,7 @@ for words in "vdi list demo" "store list" "store scan demo.plx" "snap list demo/
     says err "--columns: there is no '"
     [[ ! -s out ]] || die "$words printed $(cat out)"
 done
-for keys in , name, ,name name,,size_bytes; do
+for keys in "," "name," ",name" "name,,size_bytes"; do
     run 2 vdi list demo --columns "$keys"
     says err "each comma needs the key of a column on both sides, as in name,size_bytes"
 done
