@@ -418,14 +418,16 @@ int plx_cmd_cdp_status(struct plx_cli *cli)
     int rc;
 
     if (cli->count && strchr(cli->arguments[0], '/')) {
-        if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
+        if ((rc = plx_table_only(cli, "the status of one disk")) ||
+            (rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
             (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)))
             return rc;
         return print_one(cli, &name);
     }
     if (cli->count && (rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)))
         return rc;
-    plx_table_begin(&table, cli, list_columns);
+    if ((rc = plx_table_begin(&table, cli, list_columns)))
+        return rc;
     rc = plx_session_each_store(cli, cli->count ? name.store : "", visit_store, &table);
     plx_table_end(&table);
     if (!rc && !table.rows && !cli->session.no_stores)

@@ -407,7 +407,7 @@ const struct plx_command plx_commands[] = {
      "diff demo/web@monday.. --summary\n"
      "diff demo/web@monday demo/web-test --json\n"
      "diff demo/web@monday",
-     OPTIONS({"summary", NULL, "show only the total"}), plx_cmd_diff},
+     OPTIONS({"summary", NULL, "show only the total"}, TABLE_OPTIONS), plx_cmd_diff},
     {"find", NULL, "STORE/VDI", "List when a range of a virtual disk was changed, newest first.",
      "For each change you see the two snapshots between which it happened: those that follow each "
      "other, and between which diff shows a difference in the range. A rewind is a change, too. "
@@ -493,8 +493,9 @@ const struct plx_command plx_commands[] = {
      "A warning is shown if the store was too full to keep what the policy asks for. Held "
      "snapshots are being read by somebody. Without a virtual disk, all protected disks are shown.",
      "cdp status\n"
-     "cdp status demo/web --json",
-     NULL, plx_cmd_cdp_status},
+     "cdp status demo/web --json\n"
+     "cdp status --columns name,window",
+     OPTIONS(TABLE_OPTIONS), plx_cmd_cdp_status},
     {"cdp", "apply", "STORE/VDI", "Delete the snapshots that the policy does not keep.",
      "A handler that has a protected virtual disk open does this by itself. Use this command for a "
      "disk that is closed or no longer protected, or if you do not want to wait. If the store is "

@@ -344,10 +344,15 @@ static int choose_columns(struct plx_table *table, struct plx_cli *cli,
         return 0;
     }
     table->chosen = true;
-    for (size_t length; *wanted; wanted += length + (wanted[length] == ',')) {
+    for (bool more = true; more;) {
         const struct plx_column *c = columns;
+        size_t length = strcspn(wanted, ",");
 
-        length = strcspn(wanted, ",");
+        if (!length)
+            return plx_cli_usage(cli,
+                                 "--columns: each comma needs the key of a column on both "
+                                 "sides, as in %s,%s",
+                                 columns[0].key, columns[1].key);
         while (c->key && (strlen(c->key) != length || memcmp(c->key, wanted, length)))
             c++;
         if (!c->key)
@@ -355,8 +360,17 @@ static int choose_columns(struct plx_table *table, struct plx_cli *cli,
         if (count == PLX_COLUMNS_MAX)
             return plx_cli_usage(cli, "--columns: more than %d columns", PLX_COLUMNS_MAX);
         table->columns[count++] = *c;
+        more = wanted[length] == ',';
+        wanted += length + more;
     }
-    return count ? 0 : plx_cli_usage(cli, "--columns needs the key of a column");
+    return 0;
+}
+
+int plx_table_only(struct plx_cli *cli, const char *what)
+{
+    return plx_cli_get(cli, "columns") || plx_cli_get(cli, "bytes")
+               ? plx_cli_usage(cli, "--columns and --bytes are for lists, and %s is none", what)
+               : 0;
 }
 
 int plx_table_begin(struct plx_table *table, struct plx_cli *cli, const struct plx_column *columns)
@@ -629,6 +643,15 @@ void plx_progress_end(struct plx_progress *progress)
     progress->on = false;
 }
 
+int plx_out_file_code(int number)
+{
+    return number == ENOENT                                          ? PLX_ERR_NOT_FOUND
+           : number == ENOSPC || number == EDQUOT || number == EFBIG ? PLX_ERR_NOSPACE
+           : number == EACCES || number == EPERM                     ? PLX_ERR_PERMISSION
+           : number == EEXIST                                        ? PLX_ERR_EXISTS
+                                                                     : PLX_ERR_SYSTEM;
+}
+
 int plx_out_finish(struct plx_cli *cli)
 {
     flush_out();
@@ -636,6 +659,6 @@ int plx_out_finish(struct plx_cli *cli)
         return 0;
     keep_out_errno();
     plx_out_write_failed(out_errno);
-    return plx_cli_fail(cli, out_errno == ENOSPC ? PLX_ERR_NOSPACE : PLX_ERR_SYSTEM,
+    return plx_cli_fail(cli, plx_out_file_code(out_errno),
                         "standard output: %s; not everything was written", strerror(out_errno));
 }

@@ -396,12 +396,7 @@ void plx_import_undo(struct plx_cli *cli, const struct plx_name *name,
 
 int plx_file_error(struct plx_cli *cli, const char *path, const char *what)
 {
-    int code = errno == ENOENT                      ? PLX_ERR_NOT_FOUND
-               : errno == ENOSPC || errno == EDQUOT ? PLX_ERR_NOSPACE
-               : errno == EFBIG                     ? PLX_ERR_NOSPACE
-               : errno == EACCES || errno == EPERM  ? PLX_ERR_PERMISSION
-               : errno == EEXIST                    ? PLX_ERR_EXISTS
-                                                    : PLX_ERR_SYSTEM;
+    int code = plx_out_file_code(errno);
 
     return plx_cli_fail(cli, code, "%.120s: cannot %s: %s%s", path, what, strerror(errno),
                         errno == EFBIG               ? "; a limit (ulimit -f) or the file system "

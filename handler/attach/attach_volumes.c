@@ -236,6 +236,16 @@ static int check_further(struct plx_attach *a, struct plx_device *device,
     return error || growth->how.force ? error : plx_occupied_refuse_data(device, fault);
 }
 
+/* ATTACH-17. Of a device that does not become a volume. */
+static void give_further_up(struct plx_device *device, const char *path)
+{
+    struct plx_superblock_info info;
+
+    if (device->made && plx_superblock_probe(device, &info, NULL) == PLX_ERR_NOT_FOUND)
+        unlink(path);
+    plx_device_close(device);
+}
+
 /* The device under the name that others open it by, made if it is to be. Nobody else uses it (a
  * member is open here), and nobody begins to before it is this store's. */
 static int open_further(struct plx_attach *a, const struct plx_attach_growth *growth,
@@ -258,7 +268,7 @@ static int open_further(struct plx_attach *a, const struct plx_attach_growth *gr
     if (!error)
         error = plx_device_share(device, fault);
     if (error)
-        plx_device_close(device);
+        give_further_up(device, growth->path);
     else
         *ret_device = device;
     return error;
@@ -288,8 +298,7 @@ static void know_further(struct plx_attach *a)
 static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
                    struct plx_grown *ret_grown, struct plx_fault *fault)
 {
-    bool dry_run = growth->how.dry_run, made;
-    struct plx_superblock_info info;
+    bool dry_run = growth->how.dry_run;
     struct plx_device *device;
     int error;
 
@@ -300,7 +309,6 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
     error = open_further(a, growth, &device, fault);
     if (error)
         return error;
-    made = device->made && plx_superblock_probe(device, &info, NULL) == PLX_ERR_NOT_FOUND;
     error = dry_run ? 0
                     : plx_registry_growth_join(a->registry, a->row.id, a->instance.row.id,
                                                device->name);
@@ -308,10 +316,10 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
         plx_registry_fault(a->registry, error, fault);
     else
         error = plx_store_add_volume(a->store, device, &growth->how, ret_grown, fault);
-    if (error || !ret_grown->added || dry_run)
+    if (error)
+        give_further_up(device, growth->path);
+    else if (!ret_grown->added || dry_run)
         plx_device_close(device);
-    if (made && plx_grow_refused(error))
-        unlink(growth->path);
     return error;
 }
 

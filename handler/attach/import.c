@@ -24,6 +24,19 @@
 
 /* ---- Importing ---- */
 
+/* As whoever opens the store would find it (VOLUME-3). */
+static int check_whole(const struct plx_device *device, const struct plx_superblock_info *info,
+                       struct plx_fault *fault)
+{
+    return info->volume_bytes <= device->bytes
+               ? 0
+               : plx_fault_set(fault, PLX_ERR_CORRUPT,
+                               "%s: truncated: %llu bytes, the superblock says %llu; restore the "
+                               "missing part",
+                               device->name, (unsigned long long)device->bytes,
+                               (unsigned long long)info->volume_bytes);
+}
+
 static int identify(const char *const *paths, unsigned count, bool mixed,
                     const struct plx_patience *patience, struct plx_known *known,
                     struct plx_fault *fault)
@@ -42,6 +55,8 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
         struct plx_superblock_info info;
 
         error = plx_superblock_probe(devices[i], &info, fault);
+        if (!error)
+            error = check_whole(devices[i], &info, fault);
         if (error)
             break;
         if (i == 0)

@@ -110,7 +110,8 @@ struct plx_superblock_info {
 int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
                          struct plx_fault *fault);
 /* Restores the superblocks of a volume from the spare one; dry_run: only looks. The caller has the
- * device for itself, and the operator's word that nobody else uses it. EXISTS: they can be read.
+ * device for itself, and the operator's word that nobody else uses it. A call that was cut off can
+ * be repeated. EXISTS: they can be read.
  * NOT_FOUND: the spare is lost, too. The spare may repeat an older state if the superblock was just
  * being written; whoever knows the registry sees that (VOLUME-5). */
 int plx_superblock_restore(struct plx_device *device, bool dry_run,

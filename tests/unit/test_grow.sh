@@ -140,5 +140,7 @@ step "a truncated volume"
 truncate -s 23M one
 "$PARALLAX" store check demo >out 2>err && die "a truncated volume was accepted"
 says err "truncated"
+run 5 store import --volume data --volume one --volume two
+says err "truncated: 24117248 bytes, the superblock says "
 
 echo "all good"

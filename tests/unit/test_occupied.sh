@@ -64,6 +64,12 @@ for volume in wide1 wide0; do
     [[ $(json store) == wide && $(json index) == "${volume#wide}" ]] || die "the JSON does not say which volume it is"
     run 1 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it
     says err "its superblock can be read"
+    for copy in 1 0; do # as if it had been cut off between the two
+        dd if=before of=$volume bs=4k seek=$copy skip=$copy count=1 conv=notrunc status=none
+        run 0 store restore-superblock "$DIR/$volume" --dry-run
+        run 0 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it
+        run 1 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it
+    done
     [[ $volume == wide1 ]] || run 0 store take-over wide --any --i-checked-it-is-off # the home page went, too
     run 0 vdi export wide/web -
     cmp -s out image || die "wide/web is not what was imported"
@@ -74,6 +80,8 @@ says err "no Parallax superblock here"
 dd if=/dev/urandom of=wide1 bs=4k seek=15 count=1 conv=notrunc status=none
 run 5 store check wide
 says out "the spare superblock is damaged; 'parallax store grow' writes it again"
+run 1 store restore-superblock "$DIR/wide1" --i-checked-nobody-uses-it
+says err "its superblock can be read: it is volume 1 of store wide; 'parallax store grow wide' writes the copies"
 run 0 store grow wide
 run 0 store check wide
 
@@ -90,6 +98,24 @@ step "forgotten, it is overwritten by the operator's word"
 run 0 store forget wide
 [[ ! $loop ]] || losetup -d "$loop"; loop=
 run 0 store format new --volume "$DIR/wide0" --volume "$DIR/wide1" --force
+
+step "a format that was killed before the store had its row: what is advised helps"
+run 0 store format cut --volume "$DIR/cut" --size 64M --extent-size 1M
+run 0 store forget cut
+dd if=/dev/zero of=cut bs=1M seek=1 count=8 conv=notrunc status=none
+run 1 store format cut --volume "$DIR/cut"
+says err "holds store cut with a registry that cannot be read: if its format was not finished, --force formats it anew"
+says err "'parallax store rebuild-registry' brings it back"
+cp --sparse=always cut unfinished
+run 0 store format cut --volume "$DIR/cut" --force
+run 0 vdi create cut/a --size 1M
+run 0 store forget cut
+run 1 store format cut --volume "$DIR/cut"
+says err "'parallax store import' makes it known here"
+run 0 store import --volume "$DIR/cut"
+run 0 store forget cut
+cp --sparse=always unfinished cut
+run 0 store rebuild-registry --volume "$DIR/cut"
 
 step "a store's own volume that lost its superblocks is none that it can be given anew"
 run 0 store format own --volume "$DIR/own0" --volume "$DIR/own1" --size 64M --extent-size 1M
@@ -148,6 +174,30 @@ says err "--force overwrites it"
 same copy1 before
 run 0 store add-volume orig "$DIR/copy1" --force --i-checked-nobody-uses-it
 run 0 store check orig
+
+step "a volume is known by a name that lasts, and a descriptor's is none"
+truncate -s 64M described further
+exec 8<>described 7<>further
+run 0 store format described --volume /proc/self/fd/8 --extent-size 1M
+run 0 store add-volume described /dev/fd/7
+exec 8<&- 7<&-
+[[ $(<state/stores/described.json) != *fd* ]] || die "that is no path: $(<state/stores/described.json)"
+run 0 vdi create described/a --size 1M
+run 0 store info described --json
+[[ $(<out) == *"$DIR/described"*"$DIR/further"* && $(<out) != *fd/* ]] || die "that is no path"
+run 0 store forget described
+exec 8<>described
+run 0 store import --volume "/proc/$$/fd/8" --volume further
+[[ $(<state/stores/described.json) == *"$DIR/described"* ]] || die "that is no path: $(<state/stores/described.json)"
+rm further && truncate -s 64M gone
+exec 8<>gone
+rm gone
+run 1 store format gone --volume /proc/self/fd/8
+says err "a volume needs a name that lasts, and what this descriptor leads to has none"
+exec 8<&-
+run 3 store format gone --volume /proc/self/fd/8
+run 0 store format here --volume /proc/self/cwd/here --size 64M # this one is meant as it is written
+grep -q /proc/self/cwd/here state/stores/here.json || die "the path is another one"
 
 step "data that begins far behind the beginning is data"
 run 0 store format far --volume "$DIR/far0" --size 64M --extent-size 1M

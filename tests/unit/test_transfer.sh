@@ -48,6 +48,12 @@ for words in "raw" "old --force"; do
     [[ $? == 6 ]] || die "there was no room"
     says err "File too large; a limit (ulimit -f) or the file system allows no more"
 done
+limited store format big --volume big --size 64M
+[[ $? == 6 && ! -e big ]] || die "a file was made beyond the limit"
+says err "File too large; a limit (ulimit -f) or the file system allows no file of that size"
+bash -c 'ulimit -f 1; exec "$@"' - "$PARALLAX" help >out 2>err # of standard output, which is a file
+[[ $? == 6 ]] || die "standard output that hits the limit is another error than a file that does"
+says err "standard output: File too large"
 limited vdi import image demo/web --force # its volume is larger than that already
 [[ $? == 1 ]] || die "a limit is an error of writing, for no room that is made helps"
 [[ $(<old) == precious && -z $(ls ./*.partial-* raw 2>/dev/null) ]] || die "something is left"

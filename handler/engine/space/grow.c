@@ -32,6 +32,9 @@
  * GROW-9  A new volume gets its spare superblock last and an overwritten volume loses it first. So
  *     a crash here never leaves a spare superblock alone. Such a volume would look like one whose
  *     superblocks were ruined, and the next call would refuse to overwrite it.
+ * GROW-10  Restoring superblocks from the spare can be repeated. If it was cut off, one slot
+ *     repeats the spare and the other one is unreadable, and the next call goes on. Whatever else
+ *     can be read is refused, because it may be newer than the spare.
  * Loop: none; the loop stands still.
  * Crash story: one superblock decides: volume 0's for a further volume, the volume's own for one
  *   that became larger. Until that is durable, the store is as it was. Behind the volumes' ends lie
