@@ -174,8 +174,8 @@ int plx_session_dedup(struct plx_cli *cli, const char *store, const struct plx_s
     if (!rc)
         rc = plx_session_find_handler(cli, store, &client);
     if (!rc)
-        rc =
-            client ? run_there(cli, client, &deduplication, how, ret_deduped) : dedup_here(cli, how, ret_deduped);
+        rc = client ? run_there(cli, client, &deduplication, how, ret_deduped)
+                    : dedup_here(cli, how, ret_deduped);
     plx_control_disconnect(client);
     return rc;
 }
