@@ -301,14 +301,14 @@ int plx_cmd_vdi_delete(struct plx_cli *cli)
         return rc;
     if (!plx_cli_get(cli, "yes")) {
         if (!isatty(STDIN_FILENO))
-            return plx_cli_usage(cli,
-                                 "%s/%s and its snapshots would be lost for good; give --yes if "
-                                 "you mean it",
-                                 name.store, name.vdi);
+            return plx_cli_fail(cli, PLX_ERR_BUSY,
+                                "%s/%s and its snapshots would be lost for good; give --yes if "
+                                "you mean it",
+                                name.store, name.vdi);
         fprintf(stderr, "%s/%s (%s) and all its snapshots will be lost for good.\n", name.store,
                 name.vdi, plx_text_size(row.size_bytes, size));
         if (!plx_out_confirm("Delete it?"))
-            return plx_cli_fail(cli, PLX_ERR_INVALID, "nothing was deleted");
+            return plx_cli_fail(cli, PLX_ERR_BUSY, "nothing was deleted; the answer was not yes");
     }
     if ((rc = plx_session_vdi_delete(cli, &name, plx_cli_get(cli, "lost") != NULL)))
         return rc;

@@ -63,7 +63,7 @@ cp demo.plx before.plx
 run 0 vdi import one demo/web
 registry_back before.plx
 for _ in 1 2; do
-    run 1 vdi create demo/new --size 4M
+    run 4 vdi create demo/new --size 4M
     says err "'parallax store rebuild-registry'"
 done
 doubted
@@ -107,7 +107,7 @@ run 1 snap delete demo/a@x
 says err "cannot be opened: extent"
 says err "the registry lost a write; 'parallax store rebuild-registry' makes its registry anew"
 run 5 store check demo
-says err "where the registry and the store differ; each finding says what to do"
+says err "found; each finding says what to do"
 run 0 store info demo --json
 [[ $(json doubt) != null ]] || die "nobody noted what was seen"
 run 1 vdi import three demo/new

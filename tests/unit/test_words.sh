@@ -297,9 +297,9 @@ sleep 0.1
 run 0 snap delete demo/web@-1ms.. # younger than all
 says err "there are no such snapshots"
 run 1 snap delete demo/web@-1d..-2d
-says err "the range is empty"
+says err "the range ends before it begins"
 run 1 snap delete demo/web@2..1
-says err "the range is empty"
+says err "the range ends before it begins"
 run 3 snap delete demo/web@-1d
 run 3 snap delete demo/web@one..-1d
 run 3 snap delete demo/bare@1..
