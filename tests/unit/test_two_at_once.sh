@@ -74,6 +74,17 @@ says err "give --force to take that back"
 run 0 vdi export d/copy got --force
 same got other
 
+step "volumes of two stores are no store, and no copies of one"
+run 0 store format first --volume "$DIR/f0" --size 64M
+run 0 store format other --volume "$DIR/o0" --size 64M
+for words in "store import" "store rebuild-registry"; do
+    # shellcheck disable=SC2086 # words
+    run 1 $words --volume "$DIR/f0" --volume "$DIR/o0"
+    says err "f0 is a volume of store first, and $DIR/o0 of store other, which is another one"
+done
+run 0 store forget first
+run 0 store forget other
+
 step "a copy of a further volume is no volume of the store while the original is there"
 run 0 store format p --volume "$DIR/p0" --volume "$DIR/p1" --size 64M --extent-size 1M
 run 0 vdi import good p/w
