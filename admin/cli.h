@@ -56,7 +56,7 @@ struct plx_command {
 
 struct plx_cli {
     const struct plx_command *command;
-    const char *noun; /* the command's, or that of commands whose verb is missing or wrong; or NULL */
+    const char *noun; /* also where only the verb is missing or wrong; NULL: there is none */
     const char *arguments[PLX_ARGUMENTS_MAX];
     unsigned count;
     char *const *rest; /* what stands behind "--", if the command takes that */

@@ -217,6 +217,8 @@ const struct plx_command plx_commands[] = {
               "hour"}),
      plx_cmd_vdi_create},
     {"vdi", "list", "[STORE]", "List virtual disks, and who has each of them open.",
+     "USED is what the disk itself holds. What only its snapshots hold is not in it, and snapshots "
+     "are not counted: 'du' and 'snap list' do that, which takes longer. "
      "The word \"gone\" marks a process that has died. What it had open is recovered, with "
      "everything that was acknowledged, when its store is next opened for writing.",
      "vdi list\n"

@@ -150,6 +150,6 @@ run 5 store info demo
 says out "$DIR/one"
 says out "Virtual disks:"
 $size one
-run 0 store check demo
+run 0 store list
 
 echo "all good"
