@@ -192,6 +192,7 @@ done <"$SOURCE/packaging/man/parallax.8.scd"
 readme() { sed -n "/^## $1/,/^## $2/s/^    //p" "$SOURCE/README.md"; }
 
 step "README.md's first and last parts"
+export PARALLAX_STATE_DIR=$LIVE/state # the manual ends with one of its own
 while IFS= read -r line; do
     left_out "$line" "tests/unit/test_install_deps.sh, and every build, run what it is made of"
 done < <(readme Install "The first five minutes")
