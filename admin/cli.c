@@ -568,10 +568,12 @@ static void print_json_help(const struct plx_command *only, const char *noun)
 int plx_cli_help(struct plx_cli *cli, const char *noun, const char *verb)
 {
     const struct plx_command *command = noun ? find_command(noun, verb) : NULL;
+    char list[200];
 
     if (noun && !command)
-        return plx_cli_usage(cli, "no help on '%.40s%s%.40s': no such command", noun,
-                             verb ? " " : "", verb ? verb : "");
+        return plx_cli_usage(cli, "no help on '%.40s%s%.40s': there are %s", noun, verb ? " " : "",
+                             verb ? verb : "",
+                             list_words(find_command(noun, NULL) ? noun : NULL, list, sizeof list));
     bool one = command && (verb || !command->verb);
     if (cli->json)
         print_json_help(one ? command : NULL, noun);

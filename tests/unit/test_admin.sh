@@ -28,7 +28,7 @@ step "words that are wrong"
 run 2 frobnicate
 says err "unknown command 'frobnicate': there are store, vdi, snap, "
 run 2 help frobnicate
-says err "no help on 'frobnicate': no such command"
+says err "no help on 'frobnicate': there are store, vdi, "
 run 2 store list --json=yes
 says err "--json takes no value"
 run 2 vdi create demo/web --size=

@@ -75,6 +75,10 @@ run 2 snap frob
 says err "unknown command 'snap frob': 'snap' has create, list, label, unlabel, delete; see 'parallax snap --help'"
 run 2 frob
 says err "; see 'parallax --help'"
+run 2 help frob
+says err "no help on 'frob': there are store, vdi, snap, "
+run 2 help snap frob
+says err "no help on 'snap frob': there are create, list, label, unlabel, delete; see"
 run 2 snap create
 says err "see 'parallax snap create --help'"
 run 2 diff
