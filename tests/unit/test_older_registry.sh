@@ -63,7 +63,7 @@ cp demo.plx before.plx
 run 0 vdi import one demo/web
 registry_back before.plx
 for _ in 1 2; do
-    run 4 vdi create demo/new --size 4M
+    run 1 vdi create demo/new --size 4M
     says err "'parallax store rebuild-registry'"
 done
 doubted
