@@ -181,11 +181,11 @@ static int take_range(struct plx_cli *cli, uint64_t size_bytes, uint64_t *ret_fi
         return plx_cli_usage(cli, "--length needs --offset");
     }
     if (first >= plx_div_up(size_bytes, PLX_BLOCK_SIZE))
-        return plx_cli_fail(cli, PLX_ERR_RANGE,
-                            "the range begins behind the end of the disk, which has %" PRIu64
-                            " bytes (%" PRIu64 " block%s)",
-                            size_bytes, plx_div_up(size_bytes, PLX_BLOCK_SIZE),
-                            plx_plural(plx_div_up(size_bytes, PLX_BLOCK_SIZE)));
+        return plx_cli_usage(cli,
+                             "the range begins behind the end of the disk, which has %" PRIu64
+                             " bytes (%" PRIu64 " block%s)",
+                             size_bytes, plx_div_up(size_bytes, PLX_BLOCK_SIZE),
+                             plx_plural(plx_div_up(size_bytes, PLX_BLOCK_SIZE)));
     *ret_first = first;
     *ret_count = count;
     return 0;

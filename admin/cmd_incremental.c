@@ -319,7 +319,12 @@ static int look_at_present(struct import *import)
         return rc;
     import->changed = import->dirty;
     import->dirty = import->dirty && force && !import->dry_run;
-    if (import->changed && !import->dirty)
+    if (!import->changed)
+        plx_out_note(cli,
+                     "%s/%.60s has @%.60s already, which is what the stream brings: nothing %s",
+                     present.store, present.vdi, import->to_label,
+                     import->dry_run ? "would be written" : "is written");
+    else if (!import->dirty)
         plx_out_note(cli, "%s/%.60s was changed since @%.60s, which is what the stream brings; %s",
                      present.store, present.vdi, import->to_label,
                      force ? "the changes would be taken back"

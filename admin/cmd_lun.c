@@ -71,6 +71,8 @@ static int start(struct plx_cli *cli, pid_t *ret_pid, FILE **ret_in, FILE **ret_
 
 static int code_of(const char *name)
 {
+    if (!strcmp(name, "USAGE"))
+        return PLX_ERR_USAGE;
 #define PLX_ERROR(error, number, class, key, asc, ascq, text)                                      \
     if (!strcmp(name, #error))                                                                     \
         return PLX_ERR_##error;

@@ -45,9 +45,10 @@ int plx_cmd_store_restore_superblock(struct plx_cli *cli)
     int rc;
 
     if (!dry_run && !plx_cli_get(cli, "i-checked-nobody-uses-it"))
-        return plx_cli_usage(cli, "what overwrote the superblock may be in use: look what the "
-                                  "device holds now, and add --i-checked-nobody-uses-it; "
-                                  "--dry-run shows which volume it was");
+        return plx_cli_fail(cli, PLX_ERR_BUSY,
+                            "what overwrote the superblock may be in use: look what the device "
+                            "holds now, and add --i-checked-nobody-uses-it; --dry-run shows which "
+                            "volume it was");
     if ((rc = restore(cli, path, dry_run, &info)))
         return rc;
     plx_out_note(cli, "%s %s volume %u of store %s%s", path, dry_run ? "was" : "is again",

@@ -217,6 +217,8 @@ const struct plx_command plx_commands[] = {
               "hour"}),
      plx_cmd_vdi_create},
     {"vdi", "list", "[STORE]", "List virtual disks, and who has each of them open.",
+     "USED is what the disk itself holds. What only its snapshots hold is not in it, and snapshots "
+     "are not counted: 'du' and 'snap list' do that, which takes longer. "
      "The word \"gone\" marks a process that has died. What it had open is recovered, with "
      "everything that was acknowledged, when its store is next opened for writing.",
      "vdi list\n"
@@ -502,7 +504,9 @@ const struct plx_command plx_commands[] = {
      "nearly full and no handler has the disk open, the oldest snapshots of a protected disk are "
      "deleted before their time, unless it has --on-full keep. Commands that write do not do that: "
      "they end with exit status 6 when the store is full.",
-     "cdp apply demo/web", NULL, plx_cmd_cdp_apply},
+     "cdp apply demo/web --dry-run\n"
+     "cdp apply demo/web",
+     OPTIONS({"dry-run", NULL, "only say what would be deleted"}), plx_cmd_cdp_apply},
     {"cdp", "resume", "STORE[/VDI]",
      "Confirm that the clock is right, so that snapshots are deleted by time again.",
      "Snapshots are not deleted by time while the clock is in doubt. It is in doubt if the wall "

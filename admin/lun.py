@@ -86,7 +86,7 @@ def serial_of(request):
 def parse_portal(text):
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[0-9.]+)(?::([0-9]{1,5}))?", text)
     if not match or not 0 < int(match[2] or 3260) < 65536:
-        raise Failure("INVALID", f"--portal '{text}' is not IP[:PORT]; write 192.0.2.7:3260 or [2001:db8::7]:3260")
+        raise Failure("USAGE", f"--portal '{text}' is not IP[:PORT]; write 192.0.2.7:3260 or [2001:db8::7]:3260")
     return match[1], int(match[2] or 3260)
 
 
@@ -274,7 +274,7 @@ def make_acl(tpg, initiator, undo):
     try:
         acl = rtslib.NodeACL(tpg, initiator, mode="create")
     except (rtslib.RTSLibError, OSError) as error:
-        raise Failure("INVALID", f"--initiator '{initiator}': {error}") from error
+        raise Failure("USAGE", f"--initiator '{initiator}': {error}") from error
     undo.callback(acl.delete)
     # targetcli shows ACLs of one tag as one: each has a tag of its own.
     acl.tag = (TAG + re.sub("[^A-Za-z0-9]+", "-", initiator))[:TAG_MAX]
@@ -302,7 +302,7 @@ def find_tpg(wwn, undo):
         try:
             target = rtslib.Target(rtslib.FabricModule("iscsi"), wwn, mode="create")
         except (rtslib.RTSLibError, OSError) as error:
-            raise Failure("INVALID", f"--target '{wwn}': {error}") from error
+            raise Failure("USAGE", f"--target '{wwn}': {error}") from error
         undo.callback(target.delete)
         return rtslib.TPG(target, 1, mode="create"), True
     tpg = next((t for t in target.tpgs if t.tag == 1), None)

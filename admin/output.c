@@ -273,6 +273,15 @@ void plx_out_counters(const struct plx_cli *cli, json_t *counters)
 
 /* ---- Tables ---- */
 
+/* A cell is never empty: who takes a line apart at its blanks finds each column. */
+static const char *table_text(const struct plx_column *column, const json_t *row, char *space,
+                              size_t size)
+{
+    const char *text = cell_text(column, row, space, size);
+
+    return *text ? text : "-";
+}
+
 static void print_cell(const char *text, enum plx_column_kind kind, unsigned width, bool last)
 {
     int padding = (int)(width > width_of(text) ? width - width_of(text) : 0);
@@ -290,7 +299,7 @@ static void print_row(const struct plx_table *table, const json_t *row)
     char space[CELL_MAX];
 
     for (const struct plx_column *c = table->columns; c->key; c++)
-        print_cell(row ? cell_text(c, row, space, sizeof space) : c->title, c->kind,
+        print_cell(row ? table_text(c, row, space, sizeof space) : c->title, c->kind,
                    table->widths[c - table->columns], !c[1].key);
 }
 
@@ -308,7 +317,7 @@ static void start_streaming(struct plx_table *table)
         *width = width_of(c->title);
         json_array_foreach(table->window, i, row)
         {
-            unsigned needs = width_of(cell_text(c, row, space, sizeof space));
+            unsigned needs = width_of(table_text(c, row, space, sizeof space));
             *width = needs > *width ? needs : *width;
         }
     }
@@ -481,6 +490,8 @@ static int exit_status(int code)
         return PLX_EXIT_NOT_FOUND;
     if (code == PLX_ERR_MISSING)
         return PLX_EXIT_NO_SPACE;
+    if (code == PLX_ERR_EXISTS)
+        return PLX_EXIT_BUSY;
     switch (plx_error_class(code)) {
     case PLX_CLASS_OK:
         return PLX_EXIT_OK;
@@ -496,12 +507,19 @@ static int exit_status(int code)
     }
 }
 
+static const char *name_help(const struct plx_cli *cli, char *text, size_t size)
+{
+    const char *verb = cli->command ? cli->command->verb : NULL;
+
+    snprintf(text, size, "see 'parallax %s%s%s%s--help'", cli->noun ? cli->noun : "",
+             verb ? " " : "", verb ? verb : "", cli->noun ? " " : "");
+    return text;
+}
+
 /* What to do about it, where the fault itself does not say. */
 static const char *advice(int code)
 {
     switch (code) {
-    case PLX_ERR_USAGE:
-        return "see --help";
     case PLX_ERR_BUSY:
         return "wait for it or close it there, then try again";
     case PLX_ERR_NOSPACE:
@@ -558,10 +576,13 @@ int plx_out_error(const struct plx_cli *cli, int code)
 {
     const char *text = *cli->fault.text ? cli->fault.text : plx_error_text(code);
     const char *todo;
+    char help[100];
 
     if (code == PLX_ERR_STICKY && plx_error_class(cli->fault.code) == PLX_CLASS_NOSPACE)
         code = cli->fault.code; /* why it stopped */
-    todo = strchr(text, ';') ? NULL : advice(code);
+    todo = code == PLX_ERR_USAGE ? name_help(cli, help, sizeof help)
+           : strchr(text, ';')   ? NULL
+                                 : advice(code);
     if (cli->json) {
         json_t *error = json_pack("{s:{s:s,s:i,s:o,s:s*}}", "error", "code", error_name(code),
                                   "number", -code, "message", plx_out_string(text), "advice", todo);

@@ -24,7 +24,7 @@ enum plx_column_kind {
     PLX_COLUMN_DURATION, /* nanoseconds */
 };
 
-/* An absent or null value prints as nothing. */
+/* An absent or null value prints as "-" in a table, and as no line of an object. */
 struct plx_column {
     const char *key, *title; /* the last one has a NULL key */
     enum plx_column_kind kind;

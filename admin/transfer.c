@@ -455,8 +455,8 @@ static int check_target(struct plx_output *output, const struct stat *st, bool d
     struct plx_cli *cli = output->cli;
 
     if (S_ISBLK(st->st_mode) && !device_ok)
-        return plx_cli_fail(cli, PLX_ERR_INVALID,
-                            "%.120s is a block device; give the name of a file", output->path);
+        return plx_cli_usage(cli, "%.120s is a block device; give the name of a file",
+                             output->path);
     if (S_ISDIR(st->st_mode) || S_ISFIFO(st->st_mode)) {
         errno = EISDIR;
         return S_ISDIR(st->st_mode) ? plx_file_error(cli, output->path, "write") : 0;

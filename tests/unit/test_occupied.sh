@@ -25,7 +25,7 @@ refused() {
     for words in "format new --volume $1" "format new --volume $DIR/blank --volume $1 --size 64M" "add-volume other $1"; do
         for force in "" "--force" "--force --i-checked-nobody-uses-it"; do
             # shellcheck disable=SC2086 # words
-            run 1 store $words $force
+            run 4 store $words $force
             says err "is a volume of store wide (with web); 'parallax store forget wide' first"
         done
     done
@@ -55,14 +55,14 @@ for volume in wide1 wide0; do
     says err "the superblocks of store wide were overwritten"
     says err "'parallax store restore-superblock $DIR/$volume' writes them again"
     run 5 store scan "$DIR/$volume"
-    run 2 store restore-superblock "$DIR/$volume"
+    run 4 store restore-superblock "$DIR/$volume"
     says err "look what the device holds now"
     run 0 store restore-superblock "$DIR/$volume" --dry-run
     says err "was volume ${volume#wide} of store wide; nothing was changed"
     same $volume before
     run 0 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it --json
     [[ $(json store) == wide && $(json index) == "${volume#wide}" ]] || die "the JSON does not say which volume it is"
-    run 1 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it
+    run 4 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it
     says err "its superblock can be read"
     for copy in 1 0; do # as if it had been cut off between the two
         dd if=before of=$volume bs=4k seek=$copy skip=$copy count=1 conv=notrunc status=none
@@ -207,13 +207,13 @@ run 0 vdi import image far/a --force
 run 0 store forget far
 dd if=/dev/zero of=far0 bs=1M count=1 conv=notrunc status=none # all that says whose it is
 cp far0 before
-run 1 store format behind --volume "$DIR/far0"
+run 4 store format behind --volume "$DIR/far0"
 says err "holds data already (at byte"
 run 0 store format healthy --volume "$DIR/healthy" --size 64M --extent-size 1M
-run 1 store add-volume healthy "$DIR/far0"
+run 4 store add-volume healthy "$DIR/far0"
 says err "holds data already (at byte"
 same far0 before
 truncate -s 64M plain
 printf x | dd of=plain bs=1M seek=40 conv=notrunc status=none
-run 1 store format behind --volume "$DIR/plain"
+run 4 store format behind --volume "$DIR/plain"
 run 0 store format behind --volume "$DIR/plain" --force

@@ -204,8 +204,10 @@ static int place_volume(struct plx_volume *volumes, struct plx_device *device, b
     blocks = plx_superblock_extents(super) * super->extent_blocks;
     if (*known && (!plx_uuid_equal(&(*known)->store, &super->store) ||
                    (*known)->extent_blocks != super->extent_blocks))
-        return plx_fault_set(fault, PLX_ERR_INVALID, "%s: belongs to another store (%s)",
-                             device->name, super->name);
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%s: is a volume of store %s, and the other volumes are of store %s, "
+                             "which is another one",
+                             device->name, super->name, (*known)->name);
     if (*known && !mixed && !plx_uuid_equal(&(*known)->identity, &super->identity))
         return plx_fault_set(
             fault, PLX_ERR_INVALID,
@@ -219,8 +221,10 @@ static int place_volume(struct plx_volume *volumes, struct plx_device *device, b
     if (blocks > device->bytes >> PLX_BLOCK_SHIFT) /* VOLUME-3 */
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "%s: truncated: %llu bytes, the superblock says %llu; restore the "
-                             "missing part",
+                             "missing part, or make it that large again to read what is left "
+                             "('truncate -s %llu', if it is a file)",
                              device->name, (unsigned long long)device->bytes,
+                             (unsigned long long)(blocks << PLX_BLOCK_SHIFT),
                              (unsigned long long)(blocks << PLX_BLOCK_SHIFT));
     volumes[super->volume_index] = volume;
     *known = &volumes[super->volume_index].super;

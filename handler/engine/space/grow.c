@@ -317,7 +317,7 @@ static int check_further(struct growth *g, struct plx_device *device)
                              device->name, device->block_size, plx_store_device_block(store));
     if (device->bytes / extent_bytes > extent_limit(g) - g->extents)
         return plx_fault_set(g->fault, PLX_ERR_INVALID, "a store holds at most 512 TiB");
-    return plx_grow_check_extents(device, extent_bytes, g->fault);
+    return plx_grow_check_extents(device, extent_bytes, "", g->fault);
 }
 
 static void further_superblock(struct growth *g, const struct plx_device *device,

@@ -177,9 +177,10 @@ static int find_lost(struct plx_device *device, uint8_t block[PLX_BLOCK_SIZE],
     if (bytes > device->bytes)
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "%s: truncated: %llu bytes, the spare superblock says %llu; restore "
-                             "the missing part first",
+                             "the missing part first, or make it that large again to read what is "
+                             "left ('truncate -s %llu', if it is a file)",
                              device->name, (unsigned long long)device->bytes,
-                             (unsigned long long)bytes);
+                             (unsigned long long)bytes, (unsigned long long)bytes);
     return 0;
 }
 
