@@ -25,16 +25,16 @@ refused() {
     for force in --force "--force --i-checked-nobody-uses-it"; do
         for words in "format new --volume $1" "add-volume other $1"; do
             # shellcheck disable=SC2086 # words
-            run 1 store $words $force
+            run 4 store $words $force
             says err "a volume of store $2 "
         done
     done
-    run 1 vdi export other/image "$1" --force
+    run 4 vdi export other/image "$1" --force
     says err "a volume of store $2; it is not overwritten, with --force neither"
     timeout 60 "$PARALLAX" vdi export other/image - 1<>"$1" 2>err && die "$1: overwritten by standard output"
     says err "a volume of store $2; it is not overwritten, with --force neither"
     [[ ! ${3:-} ]] || cmp -s "$3" before || die "$1: refused, and overwritten all the same"
-    run 1 store add-volume "$2" "$1" --force
+    run 4 store add-volume "$2" "$1" --force
     run 0 vdi export "$2/web" out.raw --force
     same out.raw image
 }
@@ -77,7 +77,7 @@ if addpart "$loop" 1 2048 196608 2>err && addpart "$loop" 2 198656 196608 2>err 
     dd if=/dev/zero of=disk bs=4k count=5 conv=notrunc status=none # what is left names the disk's former store
     cp --sparse=always disk before
     for word in --dry-run --i-checked-nobody-uses-it; do
-        run 1 store restore-superblock "$DIR/disk" $word
+        run 4 store restore-superblock "$DIR/disk" $word
         says err "$DIR/disk overlaps $loop, which is a volume of store part (with web)"
     done
     cmp -s disk before || die "superblocks were written over the beginning of a disk with a volume"

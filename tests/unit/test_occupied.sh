@@ -68,7 +68,7 @@ for volume in wide1 wide0; do
         dd if=before of=$volume bs=4k seek=$copy skip=$copy count=1 conv=notrunc status=none
         run 0 store restore-superblock "$DIR/$volume" --dry-run
         run 0 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it
-        run 1 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it
+        run 4 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it
     done
     [[ $volume == wide1 ]] || run 0 store take-over wide --any --i-checked-it-is-off # the home page went, too
     run 0 vdi export wide/web -
@@ -80,7 +80,7 @@ says err "no Parallax superblock here"
 dd if=/dev/urandom of=wide1 bs=4k seek=15 count=1 conv=notrunc status=none
 run 5 store check wide
 says out "the spare superblock is damaged; 'parallax store grow' writes it again"
-run 1 store restore-superblock "$DIR/wide1" --i-checked-nobody-uses-it
+run 4 store restore-superblock "$DIR/wide1" --i-checked-nobody-uses-it
 says err "its superblock can be read: it is volume 1 of store wide; 'parallax store grow wide' writes the copies"
 run 0 store grow wide
 run 0 store check wide
@@ -90,7 +90,7 @@ echo "no entry" >state/stores/broken.json
 run 1 store format new --volume "$DIR/new" --size 64M
 says err "stores/broken.json cannot be read"
 [[ ! -e new ]] || die "a file was left behind"
-run 1 store format new --volume "$DIR/wide1" --force
+run 4 store format new --volume "$DIR/wide1" --force
 says err "is a volume of store wide (with web)"
 rm state/stores/broken.json
 
@@ -103,14 +103,14 @@ step "a format that was killed before the store had its row: what is advised hel
 run 0 store format cut --volume "$DIR/cut" --size 64M --extent-size 1M
 run 0 store forget cut
 dd if=/dev/zero of=cut bs=1M seek=1 count=8 conv=notrunc status=none
-run 1 store format cut --volume "$DIR/cut"
+run 4 store format cut --volume "$DIR/cut"
 says err "holds store cut with a registry that cannot be read: if its format was not finished, --force formats it anew"
 says err "'parallax store rebuild-registry' brings it back"
 cp --sparse=always cut unfinished
 run 0 store format cut --volume "$DIR/cut" --force
 run 0 vdi create cut/a --size 1M
 run 0 store forget cut
-run 1 store format cut --volume "$DIR/cut"
+run 4 store format cut --volume "$DIR/cut"
 says err "'parallax store import' makes it known here"
 run 0 store import --volume "$DIR/cut"
 run 0 store forget cut
@@ -139,7 +139,7 @@ for lost in "head -c 20480 /dev/zero" "head -c 20480 /dev/urandom" "head -c 2048
     cp grown1 before
     for words in "format late --volume $DIR/grown1" "add-volume other $DIR/grown1"; do
         # shellcheck disable=SC2086 # words
-        run 1 store $words --force --i-checked-nobody-uses-it
+        run 4 store $words --force --i-checked-nobody-uses-it
         says err "was a volume of store grown (with web), as its spare superblock says"
         says err "'parallax store restore-superblock' makes it one again, 'parallax store forget grown' first"
     done
@@ -163,13 +163,13 @@ cp copy1 before
 cp older state/stores/copy.json
 for force in "" "--force" "--force --i-checked-nobody-uses-it"; do
     # shellcheck disable=SC2086 # words
-    run 1 store add-volume orig "$DIR/copy1" $force
+    run 4 store add-volume orig "$DIR/copy1" $force
     says err "is a volume of store copy (with web); 'parallax store forget copy' first"
 done
 run 0 store forget copy
 run 4 store add-volume orig "$DIR/copy1"
 says err "is volume 1 of store orig, and only its volume 0 tells whose it is"
-run 1 store add-volume orig "$DIR/copy1" --i-checked-nobody-uses-it
+run 4 store add-volume orig "$DIR/copy1" --i-checked-nobody-uses-it
 says err "--force overwrites it"
 same copy1 before
 run 0 store add-volume orig "$DIR/copy1" --force --i-checked-nobody-uses-it
