@@ -433,7 +433,7 @@ static int open_copy(struct import *import)
     struct plx_registry_vdi row;
     int rc = plx_session_vdi_open(import->cli, &import->name, true);
 
-    if (rc || (rc = plx_import_mark(import->cli, &import->name, &import->mark)) ||
+    if (rc || (rc = plx_import_mark(import->cli, &import->name, &import->created, &import->mark)) ||
         (rc = plx_session_vdi_row(import->cli, &import->name, &row)))
         return rc;
     /* Whoever had the disk until now may have changed it: only under the lock is it judged. */

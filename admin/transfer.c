@@ -349,13 +349,15 @@ int plx_for_runs(uint64_t offset, const uint8_t *bytes, size_t length,
     return 0;
 }
 
-int plx_import_mark(struct plx_cli *cli, const struct plx_name *name,
+int plx_import_mark(struct plx_cli *cli, const struct plx_name *name, bool *created,
                     struct plx_import_mark *ret_mark)
 {
     struct plx_registry_vdi row;
     int rc = plx_session_vdi_row(cli, name, &row);
 
     ret_mark->epoch = rc ? 0 : row.epoch;
+    if (!rc && row.epoch != CREATED_EPOCH + 1)
+        *created = false;
     return rc;
 }
 

@@ -50,6 +50,18 @@ echo "($kept of 12 came in between)"
 run 1 vdi import - d/alone --size 4M <good
 run 3 vdi info d/alone
 
+step "... and not what another one has made of it before it was opened, nor is that overwritten"
+head -c 9M /dev/zero | tr "\0" x |
+    PLX_STAGE_SIGNAL=19 PLX_STAGE_LOCK=1 "$PARALLAX_STAGED" vdi import - d/between --size 8M >out 2>err &
+first=$!
+until [[ $(ps -o stat= -p "$first") == T* ]]; do sleep 0.05; done
+"$PARALLAX" -q vdi import small d/between --force || die "the second import failed"
+kill -CONT "$first"
+wait "$first" && die "an image that is too large was imported"
+says err "d/between holds data already; give --force to overwrite it"
+run 0 vdi export d/between got --force
+same <(head -c 1M got) small
+
 step "a stream is judged when the copy is its own"
 run 0 snap create d/x@one
 run 0 vdi bench d/x --rw randwrite --size 64k --runtime 1 --force
