@@ -110,7 +110,7 @@ int plx_op_wait_for_room(struct plx_op *op, int error)
     if (error == PLX_WAIT) {
         op->vdi->store->counters.registry_calls_on_data_path += plx_alloc_asks(op->vdi->store);
         op->state = OP_RETRY;
-    } else if (error == PLX_ERR_NOSPACE && !plx_op_keeps_contents(op)) { /* STEPS-1 */
+    } else if (error == PLX_ERR_NOSPACE && op->kind->effect != PLX_KEEPS) { /* STEPS-1 */
         error = wait_for_deaths(op);
         if (error == PLX_ERR_NOSPACE)
             error = wait_for_history(op);
