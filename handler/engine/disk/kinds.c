@@ -64,7 +64,7 @@ static int lock_to_compare(struct plx_op *op)
     if (vdi->compare_busy) {
         op->state = OP_LOCK;
         plx_queue_push(&vdi->compare_waiters, &op->task);
-        plx_op_wake_all(vdi->store, &vdi->ticket_waiters);
+        plx_queue_wake(vdi->store, &vdi->ticket_waiters, 0);
         return PLX_WAIT;
     }
     vdi->compare_busy = true;

@@ -84,7 +84,7 @@ static void deactivate(struct plx_op *op)
     *(op->previous ? &op->previous->next : &vdi->oldest) = op->next;
     *(op->next ? &op->next->previous : &vdi->newest) = op->previous;
     op->active = false;
-    plx_op_wake_all(vdi->store, &vdi->ticket_waiters);
+    plx_queue_wake(vdi->store, &vdi->ticket_waiters, 0);
 }
 
 /* Whether an operation uses addresses that it looked up. One that waits for its range, for room or

@@ -93,14 +93,6 @@ struct plx_op_bytes {
     size_t offset;
 };
 
-static inline void plx_op_wake_all(struct plx_store *store, struct plx_queue *queue)
-{
-    struct plx_task *task;
-
-    while ((task = plx_queue_pop(queue)) != NULL)
-        plx_task_ready(store, task);
-}
-
 /* ---- What its window covers ---- */
 
 /* Whether it is at the first part of a COMPARE_WRITE, which writes nothing yet. */
@@ -228,7 +220,7 @@ static inline void plx_op_unlock(struct plx_op *op)
     if (!op->locks)
         return;
     op->locks = false;
-    plx_op_wake_all(op->vdi->store, &op->vdi->range_waiters);
+    plx_queue_wake(op->vdi->store, &op->vdi->range_waiters, 0);
 }
 
 static inline void plx_op_release_compare(struct plx_op *op)
@@ -236,7 +228,7 @@ static inline void plx_op_release_compare(struct plx_op *op)
     if (!op->compare_held)
         return;
     op->compare_held = op->vdi->compare_busy = false;
-    plx_op_wake_all(op->vdi->store, &op->vdi->compare_waiters);
+    plx_queue_wake(op->vdi->store, &op->vdi->compare_waiters, 0);
 }
 
 /* The operation's write in place has completed: a snapshot that sees it need not wait for it any

@@ -36,8 +36,7 @@
  * or for earlier writes that it found done. What went through the log is durable already. */
 static bool must_flush(const struct plx_op *op)
 {
-    bool durable =
-        (!op->vdi->log.write_back && op->kind->effect != PLX_KEEPS) || op->request->fua;
+    bool durable = (!op->vdi->log.write_back && op->kind->effect != PLX_KEEPS) || op->request->fua;
 
     return durable && !op->piece_count && (op->in_place || op->vdi->unflushed);
 }
@@ -185,8 +184,7 @@ static int issue_window(struct plx_op *op)
         return vdi->log.sticky;
     /* A snapshot came after the lookup. That matters where blocks are written in place, for the
      * snapshot may see them, and for a move or a vouch (STEPS-1). */
-    if (op->gen != vdi->map.gen_submitted &&
-        (op->kind->looks_again || !plx_op_always_copies(vdi)))
+    if (op->gen != vdi->map.gen_submitted && (op->kind->looks_again || !plx_op_always_copies(vdi)))
         return plx_op_look_up_again(op);
     if (op->kind->effect == PLX_KEEPS)
         plx_op_checksum_kept(op);
@@ -286,7 +284,7 @@ static bool voided(struct plx_op *op, int *error)
     if (*error && op->void_encoded) /* the map has lost the checksums, and no record says so */
         plx_log_stop(&vdi->log, PLX_ERR_STICKY, *error);
     if (!--vdi->voids_pending)
-        plx_op_wake_all(vdi->store, &vdi->void_waiters);
+        plx_queue_wake(vdi->store, &vdi->void_waiters, 0);
     return false;
 }
 

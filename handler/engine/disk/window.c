@@ -58,7 +58,7 @@ void plx_op_cut_window(struct plx_op *op, unsigned blocks)
 {
     PLX_ASSERT(blocks > 0 && blocks < op->blocks);
     plx_op_set_window(op, op->request->offset + op->done_bytes,
-               (uint64_t)blocks * PLX_BLOCK_SIZE - op->head_skip);
+                      (uint64_t)blocks * PLX_BLOCK_SIZE - op->head_skip);
     op->looked_up = blocks;
 }
 
@@ -79,7 +79,7 @@ int plx_op_lock(struct plx_op *op)
             op->locks = true; /* it stands in line: later ones wait for it */
             op->state = OP_LOCK;
             plx_queue_push(&op->vdi->range_waiters, &op->task);
-            plx_op_wake_all(op->vdi->store, &op->vdi->ticket_waiters);
+            plx_queue_wake(op->vdi->store, &op->vdi->ticket_waiters, 0);
             return PLX_WAIT;
         }
     }
