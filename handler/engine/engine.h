@@ -610,6 +610,7 @@ struct plx_request {
     void (*done)(struct plx_request *request);
     void *owner;
     /* The engine's while submitted. */
+    const struct plx_op_kind *kind;
     enum plx_urgency { PLX_IN_TURN, PLX_AHEAD, PLX_OWN } urgency;
     struct plx_request *next;
     uint64_t started_ns;
