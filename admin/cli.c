@@ -63,6 +63,39 @@ static const struct plx_command *find_command(const char *noun, const char *verb
     return NULL;
 }
 
+/* "create, list, delete": the verbs of a noun, or with NULL all nouns. */
+static const char *list_words(const char *noun, char *list, size_t size)
+{
+    const char *previous = "";
+    size_t used = 0;
+
+    *list = 0;
+    for (const struct plx_command *c = plx_commands; c->noun && used < size; c++) {
+        const char *word = noun ? c->verb : c->noun;
+
+        if (is_hidden(c) || (noun && strcmp(noun, c->noun)) || !strcmp(word, previous))
+            continue;
+        used += (size_t)snprintf(list + used, size - used, "%s%s", used ? ", " : "", word);
+        previous = word;
+    }
+    return list;
+}
+
+static int wrong_words(struct plx_cli *cli, const char *noun, const char *verb)
+{
+    char list[200];
+
+    list_words(cli->noun, list, sizeof list);
+    if (!noun)
+        return plx_cli_usage(cli, "no command given: %s", list);
+    if (!cli->noun)
+        return plx_cli_usage(cli, "unknown command '%.80s': there are %s", noun, list);
+    if (!verb)
+        return plx_cli_usage(cli, "'%.40s' needs a verb: %s", noun, list);
+    return plx_cli_usage(cli, "unknown command '%.40s %.80s': '%.40s' has %s", noun, verb, noun,
+                         list);
+}
+
 static const struct plx_option *find_option(const struct plx_option *options, const char *name,
                                             size_t length)
 {
@@ -200,11 +233,12 @@ static int find_words(struct plx_cli *cli, int argc, char **argv, int *ret_noun,
     const char *noun = argv[places[0]];
     const struct plx_command *command = find_command(noun, NULL);
     if (!command)
-        return plx_cli_usage(cli, "unknown command '%.80s'", noun);
+        return wrong_words(cli, noun, NULL);
+    cli->noun = command->noun;
     if (!command->verb)
         *ret_verb = 0;
     else if (places[1] && !find_command(noun, argv[places[1]]))
-        return plx_cli_usage(cli, "unknown command '%.40s %.80s'", noun, argv[places[1]]);
+        return wrong_words(cli, noun, argv[places[1]]);
     if (!command->verb || places[1])
         cli->command = find_command(noun, command->verb ? argv[places[1]] : NULL);
     return 0;
@@ -246,10 +280,8 @@ int plx_cli_parse(struct plx_cli *cli, int argc, char **argv)
             cli->arguments[0] = argv[noun];
         return rc;
     }
-    if (!noun)
-        return plx_cli_usage(cli, "no command given");
     if (!cli->command)
-        return plx_cli_usage(cli, "'%.40s' needs a verb", argv[noun]);
+        return wrong_words(cli, noun ? argv[noun] : NULL, NULL);
     count_arguments(cli->command->arguments, &min, &max);
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
@@ -396,8 +428,7 @@ int plx_cli_name(struct plx_cli *cli, unsigned argument, enum plx_name_form form
     return rc ? PLX_ERR_USAGE : 0;
 }
 
-/* ---- Help -------------------------------------------------------------------------------------
- */
+/* ---- Help ---- */
 
 /* Breaks text at spaces; lines after the first begin at the column. */
 static void print_wrapped(const char *text, unsigned column)
@@ -440,7 +471,8 @@ static void print_options(const char *title, const struct plx_option *options)
 
 static void print_exit_statuses(void)
 {
-    puts("\nExit status: 0 done, 1 error, 2 wrong usage, 3 not found, 4 busy or locked,\n"
+    puts("\nExit status: 0 done, 1 error, 2 wrong usage, 3 not found, 4 refused: in use, locked,\n"
+         "there already, or an option such as --yes or --force is missing that confirms it,\n"
          "5 corruption found, 6 no space, or a volume of a known store is missing,\n"
          "130 interrupted (143 by SIGTERM).");
 }
@@ -535,10 +567,12 @@ static void print_json_help(const struct plx_command *only, const char *noun)
 int plx_cli_help(struct plx_cli *cli, const char *noun, const char *verb)
 {
     const struct plx_command *command = noun ? find_command(noun, verb) : NULL;
+    char list[200];
 
     if (noun && !command)
-        return plx_cli_usage(cli, "no help on '%.40s%s%.40s': no such command", noun,
-                             verb ? " " : "", verb ? verb : "");
+        return plx_cli_usage(cli, "no help on '%.40s%s%.40s': there are %s", noun, verb ? " " : "",
+                             verb ? verb : "",
+                             list_words(find_command(noun, NULL) ? noun : NULL, list, sizeof list));
     bool one = command && (verb || !command->verb);
     if (cli->json)
         print_json_help(one ? command : NULL, noun);
@@ -549,8 +583,7 @@ int plx_cli_help(struct plx_cli *cli, const char *noun, const char *verb)
     return 0;
 }
 
-/* ---- Completion ---------------------------------------------------------------------------------
- */
+/* ---- Completion ---- */
 
 int plx_cli_complete(const char *const *words, unsigned count)
 {

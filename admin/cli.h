@@ -28,7 +28,7 @@ enum plx_exit {
     PLX_EXIT_ERROR = 1,
     PLX_EXIT_USAGE = 2,
     PLX_EXIT_NOT_FOUND = 3,
-    PLX_EXIT_BUSY = 4,
+    PLX_EXIT_BUSY = 4, /* something is in the way: in use, there already, or a missing consent */
     PLX_EXIT_CORRUPT = 5,
     PLX_EXIT_NO_SPACE = 6, /* or no volume, where one of a known store is missing */
     PLX_EXIT_SIGNAL = 128, /* and the signal's number, as a shell has it */
@@ -56,6 +56,7 @@ struct plx_command {
 
 struct plx_cli {
     const struct plx_command *command;
+    const char *noun; /* also where only the verb is missing or wrong; NULL: there is none */
     const char *arguments[PLX_ARGUMENTS_MAX];
     unsigned count;
     char *const *rest; /* what stands behind "--", if the command takes that */

@@ -191,8 +191,7 @@ static int prepare(struct bench *bench)
     return 0;
 }
 
-/* ---- The result --------------------------------------------------------------------------------
- */
+/* ---- The result ---- */
 
 static const double percents[] = {50, 90, 95, 99, 99.9, 99.99};
 

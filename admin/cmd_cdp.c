@@ -68,8 +68,7 @@ void plx_cmd_cdp_describe(json_t *object, const struct plx_protection *protectio
         json_object_set_new(object, "retention", json_string("all"));
 }
 
-/* ---- on, off -----------------------------------------------------------------------------------
- */
+/* ---- on, off ---- */
 
 /* Without any of them: how snapshots are taken already, or the default. */
 static int mode_given(struct plx_cli *cli, const struct plx_protection *now,
@@ -191,8 +190,7 @@ int plx_cmd_cdp_off(struct plx_cli *cli)
     return set_protection(cli, false);
 }
 
-/* ---- status ------------------------------------------------------------------------------------
- */
+/* ---- status ---- */
 
 static void put_instant(json_t *row, const char *key, const struct plx_snapshot_info *info)
 {
@@ -420,14 +418,16 @@ int plx_cmd_cdp_status(struct plx_cli *cli)
     int rc;
 
     if (cli->count && strchr(cli->arguments[0], '/')) {
-        if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
+        if ((rc = plx_table_only(cli, "the status of one disk")) ||
+            (rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
             (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)))
             return rc;
         return print_one(cli, &name);
     }
     if (cli->count && (rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)))
         return rc;
-    plx_table_begin(&table, cli, list_columns);
+    if ((rc = plx_table_begin(&table, cli, list_columns)))
+        return rc;
     rc = plx_session_each_store(cli, cli->count ? name.store : "", visit_store, &table);
     plx_table_end(&table);
     if (!rc && !table.rows && !cli->session.no_stores)
@@ -435,13 +435,13 @@ int plx_cmd_cdp_status(struct plx_cli *cli)
     return rc;
 }
 
-/* ---- apply -------------------------------------------------------------------------------------
- */
+/* ---- apply ---- */
 
 /* Of what a policy lets go, and of what goes for want of space. */
 struct applied {
     struct plx_thinned aged, early;
-    bool is_low; /* afterwards */
+    bool is_low;  /* afterwards */
+    bool dry_run; /* nothing went; is_low: some would go early */
 };
 
 /* All of it is counted: what is asked for less is found in as few extents, and these may be nearly
@@ -502,7 +502,38 @@ static int make_room(struct plx_cli *cli, const struct plx_name *name,
     rc = plx_registry_policy_get(cli->session.registry, row.id, PLX_POLICY_ON_FULL, on_full);
     if (rc && rc != PLX_ERR_NOT_FOUND)
         return plx_session_registry_fault(cli, rc);
-    return rc || strcmp(on_full, "keep") ? shorten(cli, &row, work, applied) : 0;
+    if (!rc && strcmp(on_full, "keep") == 0)
+        return 0;
+    return applied->dry_run
+               ? room_below(cli, plx_attach_low_blocks(cli->session.attach), &applied->is_low)
+               : shorten(cli, &row, work, applied);
+}
+
+/* What the policy lets go. In doubt a dry run ends as the real one does (CMD_CLOCK-1). */
+static int apply_policy(struct plx_cli *cli, const struct plx_name *name,
+                        const struct plx_protection *protection,
+                        const struct plx_retention_work *work, struct applied *applied)
+{
+    uint64_t now_ns = plx_clock_ns(CLOCK_REALTIME);
+    struct plx_retention retention = {0};
+    struct plx_registry_vdi row;
+    struct plx_vdi_clock clock;
+    char why[PLX_DOUBT_TEXT];
+    int rc;
+
+    if (!applied->dry_run) {
+        plx_retention_set(&retention, protection);
+        return plx_retention_apply(&retention, now_ns, work, &applied->aged, &cli->fault);
+    }
+    if ((rc = plx_session_vdi_row(cli, name, &row)) || (rc = plx_cmd_clock_of(cli, &row, &clock)))
+        return rc;
+    if (clock.witness.doubt)
+        return plx_cli_fail(cli, PLX_ERR_CLOCK,
+                            "%s/%.100s: no snapshot would go by time: %s; 'parallax cdp resume "
+                            "--dry-run' counts what would go if the clock is right",
+                            name->store, name->vdi,
+                            plx_witness_text(&clock.witness, &clock.now, &clock.ends, why));
+    return plx_retention_preview(protection, now_ns, work, &applied->aged, &cli->fault);
 }
 
 static void print_applied(struct plx_cli *cli, const struct plx_name *name,
@@ -514,19 +545,23 @@ static void print_applied(struct plx_cli *cli, const struct plx_name *name,
         (aged->blocks + aged->meta_blocks + early->blocks + early->meta_blocks) * PLX_BLOCK_SIZE;
     char size[16];
 
-    plx_out_note(cli, "%s/%s: %" PRIu64 " snapshot%s gone, %s came back", name->store, name->vdi,
-                 gone, plx_plural(gone), plx_text_size(freed, size));
-    if (early->snapshots)
+    plx_out_note(cli, "%s/%s: %" PRIu64 " snapshot%s %s, %s %s", name->store, name->vdi, gone,
+                 plx_plural(gone), applied->dry_run ? "would go" : "gone",
+                 plx_text_size(freed, size), applied->dry_run ? "would come back" : "came back");
+    if (applied->dry_run && applied->is_low)
+        plx_out_note(cli, "the store is nearly full: if that is not enough, the oldest would go "
+                          "before their time as well; how many is known only when they go");
+    else if (early->snapshots)
         plx_out_note(cli, "the store was nearly full: %" PRIu64 " of them went before their time",
                      early->snapshots);
-    if (applied->is_low)
+    if (!applied->dry_run && applied->is_low)
         plx_out_note(cli, "the store is still nearly full, and no more of %s/%s can go",
                      name->store, name->vdi);
     if (cli->json)
-        plx_out_json(json_pack("{s:o,s:I,s:I,s:I}", "name",
+        plx_out_json(json_pack("{s:o,s:I,s:I,s:I,s:b}", "name",
                                json_sprintf("%s/%s", name->store, name->vdi), "snapshots",
                                (json_int_t)gone, "early", (json_int_t)early->snapshots,
-                               "freed_bytes", (json_int_t)freed));
+                               "freed_bytes", (json_int_t)freed, "dry_run", applied->dry_run));
 }
 
 int plx_cmd_cdp_apply(struct plx_cli *cli)
@@ -534,8 +569,7 @@ int plx_cmd_cdp_apply(struct plx_cli *cli)
     struct plx_name name;
     struct plx_session_thinning thinning = {cli, &name};
     const struct plx_retention_work work = plx_session_thin_work(&thinning);
-    struct plx_retention retention = {0};
-    struct applied applied = {.is_low = false};
+    struct applied applied = {.dry_run = plx_cli_get(cli, "dry-run")};
     struct plx_vdi_info info;
     struct plx_fault doubt;
     int rc, aged;
@@ -550,9 +584,7 @@ int plx_cmd_cdp_apply(struct plx_cli *cli)
             "%s/%s keeps all its snapshots; 'parallax cdp on --keep' says which are "
             "to be kept, 'parallax snap delete' deletes some",
             name.store, name.vdi);
-    plx_retention_set(&retention, &info.protection);
-    aged = plx_retention_apply(&retention, plx_clock_ns(CLOCK_REALTIME), &work, &applied.aged,
-                               &cli->fault);
+    aged = apply_policy(cli, &name, &info.protection, &work, &applied);
     if (aged && aged != PLX_ERR_CLOCK) /* by number they go all the same */
         return aged;
     doubt = cli->fault;

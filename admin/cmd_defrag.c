@@ -31,8 +31,7 @@ struct defrag {
     struct plx_progress progress;
 };
 
-/* ---- Measuring, moving -------------------------------------------------------------------------
- */
+/* ---- Measuring, moving ---- */
 
 static int interrupted(struct defrag *d)
 {
@@ -120,8 +119,7 @@ static int move_all(struct defrag *d)
     return rc;
 }
 
-/* ---- Telling -----------------------------------------------------------------------------------
- */
+/* ---- Telling ---- */
 
 static uint64_t average(const struct plx_move *move, uint64_t runs)
 {

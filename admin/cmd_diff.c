@@ -41,9 +41,11 @@ static bool print_range(void *context, const struct plx_diff_range *range)
 static int print_ranges(struct plx_cli *cli, const struct plx_instants *instants)
 {
     struct plx_table table;
+    int rc = plx_table_begin(&table, cli, range_columns);
 
-    plx_table_begin(&table, cli, range_columns);
-    int rc = plx_vdi_diff(instants->from_vdi, instants->to_vdi, print_range, &table, &cli->fault);
+    if (rc)
+        return rc;
+    rc = plx_vdi_diff(instants->from_vdi, instants->to_vdi, print_range, &table, &cli->fault);
     plx_table_end(&table);
     if (!rc && !table.rows)
         plx_out_note(cli, "nothing differs");
@@ -72,15 +74,17 @@ static int print_sum(struct plx_cli *cli, const struct plx_instants *instants)
 
 int plx_cmd_diff(struct plx_cli *cli)
 {
+    bool summary = plx_cli_get(cli, "summary");
     struct plx_instants instants;
     int rc;
 
-    if ((rc = plx_instants_parse(cli, cli->count, &instants)) ||
+    if ((summary && (rc = plx_table_only(cli, "the output of --summary"))) ||
+        (rc = plx_instants_parse(cli, cli->count, &instants)) ||
         (rc = plx_session_open(cli, instants.to.store, PLX_SESSION_READ))) /* CMD_DIFF-1 */
         return rc;
     rc = plx_instants_open(cli, &instants);
     if (!rc)
-        rc = plx_cli_get(cli, "summary") ? print_sum(cli, &instants) : print_ranges(cli, &instants);
+        rc = summary ? print_sum(cli, &instants) : print_ranges(cli, &instants);
     plx_instants_close(cli, &instants);
     return rc;
 }
@@ -177,11 +181,11 @@ static int take_range(struct plx_cli *cli, uint64_t size_bytes, uint64_t *ret_fi
         return plx_cli_usage(cli, "--length needs --offset");
     }
     if (first >= plx_div_up(size_bytes, PLX_BLOCK_SIZE))
-        return plx_cli_fail(cli, PLX_ERR_RANGE,
-                            "the range begins behind the end of the disk, which has %" PRIu64
-                            " bytes (%" PRIu64 " block%s)",
-                            size_bytes, plx_div_up(size_bytes, PLX_BLOCK_SIZE),
-                            plx_plural(plx_div_up(size_bytes, PLX_BLOCK_SIZE)));
+        return plx_cli_usage(cli,
+                             "the range begins behind the end of the disk, which has %" PRIu64
+                             " bytes (%" PRIu64 " block%s)",
+                             size_bytes, plx_div_up(size_bytes, PLX_BLOCK_SIZE),
+                             plx_plural(plx_div_up(size_bytes, PLX_BLOCK_SIZE)));
     *ret_first = first;
     *ret_count = count;
     return 0;

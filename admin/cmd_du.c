@@ -14,8 +14,7 @@ struct account {
     struct plx_usage usage;
 };
 
-/* ---- Reading ------------------------------------------------------------------------------------
- */
+/* ---- Reading ---- */
 
 static void on_progress(void *context, uint64_t done, uint64_t total)
 {
@@ -85,8 +84,7 @@ static int take_account(struct account *a)
     return rc;
 }
 
-/* ---- Printing -----------------------------------------------------------------------------------
- */
+/* ---- Printing ---- */
 
 static json_t *bytes(uint64_t blocks)
 {

@@ -10,8 +10,7 @@
 #include "output.h"
 #include "registry/embedded.h"
 
-/* ---- import, take-over, release, forget -------------------------------------------------------
- */
+/* ---- import, take-over, release, forget ---- */
 
 /* The disks that have an owner, as far as the registry can be read without writing. */
 static json_t *list_open(const struct plx_known *known)

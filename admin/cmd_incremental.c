@@ -319,7 +319,12 @@ static int look_at_present(struct import *import)
         return rc;
     import->changed = import->dirty;
     import->dirty = import->dirty && force && !import->dry_run;
-    if (import->changed && !import->dirty)
+    if (!import->changed)
+        plx_out_note(cli,
+                     "%s/%.60s has @%.60s already, which is what the stream brings: nothing %s",
+                     present.store, present.vdi, import->to_label,
+                     import->dry_run ? "would be written" : "is written");
+    else if (!import->dirty)
         plx_out_note(cli, "%s/%.60s was changed since @%.60s, which is what the stream brings; %s",
                      present.store, present.vdi, import->to_label,
                      force ? "the changes would be taken back"
@@ -428,7 +433,7 @@ static int open_copy(struct import *import)
     struct plx_registry_vdi row;
     int rc = plx_session_vdi_open(import->cli, &import->name, true);
 
-    if (rc || (rc = plx_import_mark(import->cli, &import->name, &import->mark)) ||
+    if (rc || (rc = plx_import_mark(import->cli, &import->name, &import->created, &import->mark)) ||
         (rc = plx_session_vdi_row(import->cli, &import->name, &row)))
         return rc;
     /* Whoever had the disk until now may have changed it: only under the lock is it judged. */

@@ -34,8 +34,7 @@ static const struct plx_column columns[] = {
     {NULL, NULL, 0},
 };
 
-/* ---- Talking to the script
- * -------------------------------------------------------------------------- */
+/* ---- Talking to the script ---- */
 
 /* Starts the script with both ends of its standard input and output in our hands. */
 static int start(struct plx_cli *cli, pid_t *ret_pid, FILE **ret_in, FILE **ret_out)
@@ -72,6 +71,8 @@ static int start(struct plx_cli *cli, pid_t *ret_pid, FILE **ret_in, FILE **ret_
 
 static int code_of(const char *name)
 {
+    if (!strcmp(name, "USAGE"))
+        return PLX_ERR_USAGE;
 #define PLX_ERROR(error, number, class, key, asc, ascq, text)                                      \
     if (!strcmp(name, #error))                                                                     \
         return PLX_ERR_##error;
@@ -135,8 +136,7 @@ static json_t *name_request(const char *operation, const struct plx_name *name, 
     return request;
 }
 
-/* ---- Commands
- * ----------------------------------------------------------------------------------------- */
+/* ---- Commands ---- */
 
 /* The registry's row, what the disk is told by, and the snapshot's number (0: none), with its size.
  * The store is closed again: the handler is to open it. */

@@ -114,8 +114,8 @@ int plx_cmd_store_export_registry(struct plx_cli *cli)
         return rc;
     rc = plx_output_open(&output, cli, cli->arguments[1], false);
     if (!rc && !output.partial)
-        rc = plx_cli_fail(cli, PLX_ERR_INVALID, "%.120s is no regular file; give the name of one",
-                          cli->arguments[1]);
+        rc = plx_cli_usage(cli, "%.120s is no regular file; give the name of one",
+                           cli->arguments[1]);
     if (!rc) /* takes the partial file's place */
         rc = plx_registry_get(cli->session.registry, output.partial, &cli->fault);
     if ((rc = plx_output_close(&output, rc)))

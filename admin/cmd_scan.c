@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "attach/known.h"
@@ -30,8 +31,9 @@ static void look_at_tenant(struct scan *scan, const char *path, json_t *row)
     if (plx_embedded_tenant(&look, scan->paths, &tenant, NULL))
         return;
     json_object_set_new(row, "host",
-                        plx_uuid_is_zero(&tenant.host) ? json_null()
-                                                       : plx_out_string(tenant.host_name));
+                        !plx_uuid_is_zero(&tenant.host) ? plx_out_string(tenant.host_name)
+                        : scan->cli->json               ? json_null()
+                                                        : json_string("(released)"));
     json_object_set_new(row, "ours", json_boolean(tenant.ours));
 }
 
@@ -60,43 +62,69 @@ static bool lies_there(const struct plx_known *known, const char *path)
     return plx_known_at(known, 1, NULL, path, &place, NULL) == 0 && place.overlap == PLX_SAME;
 }
 
-/* Whose it is, once all volumes were seen: only volume 0 says so. */
-static void set_tenant(struct scan *scan, json_t *row)
-{
-    const char *identity = json_string_value(json_object_get(row, "uuid")), *first;
-    struct plx_known known = {0};
-    char copy[PLX_STORE_NAME_MAX + 12];
-    bool is_known, is_there;
-
-    if (!identity)
-        return;
-    is_known = plx_known_get(scan->paths, identity, &known, NULL) == 0;
-    is_there = is_known && lies_there(&known, json_string_value(json_object_get(row, "volume")));
-    snprintf(copy, sizeof copy, "copy of %s", known.name);
-    json_object_set_new(row, "known", is_there ? json_string(known.name) : json_null());
-    json_object_set_new(row, "copy_of",
-                        is_known && !is_there ? json_string(known.name) : json_null());
-    json_object_set_new(row, "known_as",
-                        is_known ? json_string(is_there ? known.name : copy) : json_null());
-    first = first_volume(scan, row, &known);
-    if (first)
-        look_at_tenant(scan, first, row);
-    plx_known_done(&known);
-}
-
-static int probe(struct scan *scan, const char *path, struct plx_superblock_info *ret_info,
-                 bool *ret_opened)
+static int probe(const char *path, struct plx_superblock_info *ret_info, bool *ret_opened,
+                 struct plx_fault *fault)
 {
     struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
     struct plx_device *device;
-    int rc = plx_device_open(path, &options, &device, &scan->cli->fault);
+    int rc = plx_device_open(path, &options, &device, fault);
 
     *ret_opened = !rc;
     if (rc)
         return rc;
-    rc = plx_superblock_probe(device, ret_info, &scan->cli->fault);
+    rc = plx_superblock_probe(device, ret_info, fault);
     plx_device_close(device);
     return rc;
+}
+
+/* Whether the volume has left the place where the known store has it. A place that cannot be read
+ * may still hold it. */
+static bool has_left(const struct plx_known *known, const json_t *row)
+{
+    size_t index = (size_t)json_integer_value(json_object_get(row, "index"));
+    struct plx_superblock_info info;
+    char identity[PLX_UUID_TEXT];
+    bool opened;
+    int rc;
+
+    if (index >= known->volumes)
+        return false;
+    rc = probe(known->volume[index], &info, &opened, NULL);
+    if (rc)
+        return rc == PLX_ERR_NOT_FOUND;
+    plx_uuid_text(&info.identity, identity);
+    return info.volume_index != index || strcmp(identity, known->identity) != 0;
+}
+
+/* What this host calls it: a volume of a known store where that has it, or somewhere else. */
+static void set_known(const struct plx_known *known, json_t *row)
+{
+    bool there = lies_there(known, json_string_value(json_object_get(row, "volume")));
+    bool moved = !there && has_left(known, row);
+    const char *form = there ? "%s" : moved ? "%s, moved" : "copy of %s";
+    const char *key = there ? "known" : moved ? "moved" : "copy_of";
+
+    json_object_set_new(row, key, json_string(known->name));
+    json_object_set_new(row, "known_as", json_sprintf(form, known->name));
+}
+
+/* Whose it is, once all volumes were seen: only volume 0 says so. */
+static void set_tenant(struct scan *scan, json_t *row)
+{
+    static const char *const maybe[] = {"known", "moved", "copy_of", "known_as"};
+    const char *identity = json_string_value(json_object_get(row, "uuid")), *first;
+    struct plx_known known = {0};
+
+    if (!identity)
+        return;
+    for (size_t i = 0; i < sizeof maybe / sizeof maybe[0]; i++) /* a key is always there */
+        json_object_set_new(row, maybe[i], json_null());
+    if (plx_known_get(scan->paths, identity, &known, NULL) == 0)
+        set_known(&known, row);
+    first = first_volume(scan, row, &known);
+    if (first)
+        look_at_tenant(scan, first, row);
+    plx_known_done(&known);
 }
 
 /* It is listed, and the others go on. */
@@ -116,7 +144,7 @@ static void scan_volume(struct scan *scan, const char *path, bool named)
     struct plx_superblock_info info;
     char store[PLX_UUID_TEXT], identity[PLX_UUID_TEXT];
     bool opened;
-    int rc = probe(scan, path, &info, &opened);
+    int rc = probe(path, &info, &opened, &scan->cli->fault);
 
     if (rc) {
         scan->shut += rc == PLX_ERR_PERMISSION;
@@ -177,6 +205,12 @@ static int print_scan(const struct scan *scan)
         if (problem && !first)
             plx_out_note(cli, "%s", problem);
         first &= !problem;
+        if (json_is_string(json_object_get(row, "moved")))
+            plx_out_note(cli,
+                         "%s: store %s is known at another place, which does not hold it any more; "
+                         "'parallax store import' with all its volumes makes this place known",
+                         json_string_value(json_object_get(row, "volume")),
+                         json_string_value(json_object_get(row, "moved")));
     }
     if (!table.rows && !scan->shut)
         plx_out_note(cli, "no block device of this machine holds a store; files and iscsi:// URLs "

@@ -294,8 +294,7 @@ int plx_cmd_snap_list(struct plx_cli *cli)
     return rc;
 }
 
-/* ---- labels ------------------------------------------------------------------------------------
- */
+/* ---- labels ---- */
 
 int plx_cmd_snap_label(struct plx_cli *cli)
 {

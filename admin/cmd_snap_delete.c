@@ -23,8 +23,7 @@
 #include "registry/clock.h"
 #include "registry/retention.h"
 
-/* ---- What was asked ----------------------------------------------------------------------------
- */
+/* ---- What was asked ---- */
 
 static bool is_number(const char *text)
 {
@@ -85,8 +84,7 @@ static int parse_all(struct deletion *d, struct plx_name *firsts, struct plx_nam
     return rc;
 }
 
-/* ---- Which snapshots that is -------------------------------------------------------------------
- */
+/* ---- Which snapshots that is ---- */
 
 static const struct plx_registry_label *find_label(const struct deletion *d, const char *name)
 {
@@ -140,7 +138,7 @@ static bool may_be_empty(const struct deletion *d, const struct plx_name *first,
 
 static int refuse_empty(struct deletion *d, const struct target *target)
 {
-    return plx_cli_fail(d->cli, PLX_ERR_INVALID, "%s: the range is empty", target->text);
+    return plx_cli_usage(d->cli, "%s: the range ends before it begins", target->text);
 }
 
 static int leave_empty(struct deletion *d, struct target *target)
@@ -195,7 +193,7 @@ static int resolve_single(struct deletion *d, struct target *target, const struc
     if (rc)
         return rc;
     if (found.seq == d->newest.seq)
-        return plx_cli_fail(d->cli, PLX_ERR_INVALID,
+        return plx_cli_fail(d->cli, PLX_ERR_BUSY,
                             "%s is the newest snapshot, which always stays; take another one first "
                             "('parallax snap create'), or take its label away ('snap unlabel')",
                             target->text);
@@ -221,8 +219,7 @@ static int resolve_all(struct deletion *d, const struct plx_name *firsts,
     return rc;
 }
 
-/* ---- What stands against it --------------------------------------------------------------------
- */
+/* ---- What stands against it ---- */
 
 static bool is_named(const struct deletion *d, const char *label)
 {
@@ -241,7 +238,7 @@ static int check_labels(struct deletion *d)
         const struct target *target = plx_deletion_target(d, label->seq);
 
         if (target && !is_named(d, label->name))
-            return plx_cli_fail(d->cli, PLX_ERR_INVALID,
+            return plx_cli_fail(d->cli, PLX_ERR_BUSY,
                                 "%s has the label %s at snapshot %" PRIu64
                                 "; give that label instead, or --force to delete labelled "
                                 "snapshots, too",
@@ -250,8 +247,7 @@ static int check_labels(struct deletion *d)
     return 0;
 }
 
-/* ---- Deleting ----------------------------------------------------------------------------------
- */
+/* ---- Deleting ---- */
 
 static int compare_ranges(const void *a, const void *b)
 {

@@ -10,8 +10,7 @@
 #include "registry/threshold.h"
 #include "attach/doors.h"
 
-/* ---- How full a store is ----------------------------------------------------------------------
- */
+/* ---- How full a store is ---- */
 
 struct space {
     uint64_t size, used, available; /* blocks; what is left is reserved */
@@ -201,8 +200,7 @@ int plx_cmd_space_of_store(struct plx_cli *cli, const struct plx_registry_store 
     return 0;
 }
 
-/* ---- What history keeps of it ------------------------------------------------------------------
- */
+/* ---- What history keeps of it ---- */
 
 /* The oldest snapshot of all, and for how long policies ask to go back. */
 int plx_cmd_space_history(struct plx_cli *cli, const char *store,
@@ -260,8 +258,7 @@ int plx_cmd_space_of_vdi(struct plx_cli *cli, const char *vdi, const struct plx_
     return 0;
 }
 
-/* ---- set ----------------------------------------------------------------------------------------
- */
+/* ---- set ---- */
 
 #define BARE_MIN (1u << 20) /* a smaller number without a unit was not meant to be bytes */
 

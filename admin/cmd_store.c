@@ -124,8 +124,7 @@ int plx_cmd_store_format(struct plx_cli *cli)
     return 0;
 }
 
-/* ---- list, info --------------------------------------------------------------------------------
- */
+/* ---- list, info ---- */
 
 static void add_volumes(json_t *row, const struct plx_known *known)
 {
@@ -158,8 +157,10 @@ static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, un
         else if (info.volume_bytes > device->bytes)
             rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
                               "%.150s has %" PRIu64 " bytes, and the store uses %" PRIu64
-                              " of it: it was cut off; restore the missing part",
-                              path, device->bytes, info.volume_bytes);
+                              " of it: it was cut off; restore the missing part, or make it that "
+                              "large again to read what is left ('truncate -s %" PRIu64
+                              "', if it is a file)",
+                              path, device->bytes, info.volume_bytes, info.volume_bytes);
     }
     plx_device_close(device);
     return rc;
@@ -204,27 +205,39 @@ static void describe_store(json_t *row, const struct plx_registry_store *store,
     plx_out_set_time(row, "created", store->created_ns);
 }
 
-/* A store whose entry or volume is missing or damaged is listed all the same. */
-static int list_store(struct plx_cli *cli, const struct plx_known *known, void *context)
+/* All that a store's registry says of it, which need not be whole. */
+static int read_registry(struct plx_cli *cli, const struct plx_known *known, json_t *row)
 {
-    struct listing *listing = context;
-    json_t *row = json_pack("{s:s}", "name", known->name);
     struct plx_registry_extent_counts extents;
     struct plx_registry_store store;
     struct plx_registry_vdi *vdis = NULL;
     size_t count = 0;
     int rc = plx_session_registry(cli, known->name, &store);
 
+    if (rc)
+        return rc;
+    if ((rc = plx_registry_extent_count(cli->session.registry, store.id, &extents)) ||
+        (rc =
+             plx_registry_vdi_list(cli->session.registry, store.id, false, NULL, 0, &vdis, &count)))
+        plx_session_registry_fault(cli, rc);
+    else
+        describe_store(row, &store, &extents, count);
+    free(vdis);
+    return rc;
+}
+
+/* A store whose entry or volume is missing or damaged is listed all the same. */
+static int list_store(struct plx_cli *cli, const struct plx_known *known, void *context)
+{
+    struct listing *listing = context;
+    json_t *row = json_pack("{s:s}", "name", known->name);
+    int rc = read_registry(cli, known, row);
+
     if (known->volumes) { /* its entry could be read */
         json_object_set_new(row, "uuid", json_string(known->identity));
         add_volumes(row, known);
     }
-    if (!rc && ((rc = plx_registry_extent_count(cli->session.registry, store.id, &extents)) ||
-                (rc = plx_registry_vdi_list(cli->session.registry, store.id, false, NULL, 0, &vdis,
-                                            &count))))
-        plx_session_registry_fault(cli, rc);
     if (!rc) {
-        describe_store(row, &store, &extents, count);
         set_not_ours(cli, known, listing, row);
         rc = plx_cmd_look_at_volumes(cli, known);
     }
@@ -232,7 +245,6 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
         json_object_set_new(row, "problem", plx_out_string(cli->fault.text));
         json_object_set_new(row, "problem_code", json_string(plx_error_name(rc)));
     }
-    free(vdis);
     plx_table_row(&listing->table, row);
     return rc;
 }
@@ -298,6 +310,28 @@ static const struct plx_column info_columns[] = {
     {NULL, NULL, 0},
 };
 
+/* Of a store that cannot be opened: what this host knows of it, and its registry. The error, which
+ * stays as it is, comes behind. */
+static void print_known_part(struct plx_cli *cli, const char *store)
+{
+    struct plx_fault said = cli->fault;
+    struct plx_known known = {0};
+    struct plx_paths *paths;
+    json_t *object;
+
+    if (plx_session_paths(cli, &paths) == 0 && plx_known_get(paths, store, &known, NULL) == 0) {
+        object = json_pack("{s:s,s:s}", "name", known.name, "uuid", known.identity);
+        add_volumes(object, &known);
+        if (read_registry(cli, &known, object) == 0) {
+            json_object_set_new(object, "doubt", plx_session_doubt(cli));
+            plx_session_tell_host(cli, store, object);
+        }
+        plx_out_object(cli, info_columns, object);
+    }
+    plx_known_done(&known);
+    cli->fault = said;
+}
+
 int plx_cmd_store_info(struct plx_cli *cli)
 {
     static struct plx_store_info info;
@@ -311,9 +345,12 @@ int plx_cmd_store_info(struct plx_cli *cli)
     char id[37];
     int rc;
 
-    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
-        (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)))
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)))
         return rc;
+    if ((rc = plx_session_open(cli, name.store, PLX_SESSION_READ))) {
+        print_known_part(cli, name.store);
+        return rc;
+    }
     struct plx_registry *registry = cli->session.registry;
     plx_store_get_info(plx_session_store(cli), &info);
     plx_session_row(cli, &store);
@@ -372,13 +409,12 @@ int plx_cmd_store_stats(struct plx_cli *cli)
     return 0;
 }
 
-/* ---- check --------------------------------------------------------------------------------------
- */
+/* ---- check ---- */
 
 struct check {
     struct plx_cli *cli;
     struct plx_progress progress;
-    uint64_t errors, registry_errors, kept;
+    uint64_t errors, told_errors, kept; /* told: the finding itself says what to do */
     json_t *findings, *leaks;
 };
 
@@ -401,8 +437,9 @@ static void on_finding(void *context, const struct plx_finding *finding)
     const char *word = finding->severity == PLX_FINDING_ERROR ? "error" : "info";
 
     check->errors += finding->severity == PLX_FINDING_ERROR;
-    check->registry_errors +=
-        finding->severity == PLX_FINDING_ERROR && strcmp(finding->kind, "registry") == 0;
+    check->told_errors +=
+        finding->severity == PLX_FINDING_ERROR &&
+        (strcmp(finding->kind, "registry") == 0 || strcmp(finding->kind, "superblock") == 0);
     plx_progress_clear(&check->progress);
     if (!check->cli->json) {
         plx_out_line("%s: %s", word, finding->text);
@@ -510,10 +547,9 @@ int plx_cmd_store_check(struct plx_cli *cli)
         goto out;
     check.errors = plx_max_u64(check.errors, result.errors);
     print_check(&check, name.store, &result);
-    if (check.errors && check.errors == check.registry_errors)
+    if (check.errors && check.errors == check.told_errors)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                          "store %s: %" PRIu64 " error%s found where the registry and the store "
-                          "differ; each finding says what to do",
+                          "store %s: %" PRIu64 " error%s found; each finding says what to do",
                           name.store, check.errors, plx_plural(check.errors));
     else if (check.errors)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,

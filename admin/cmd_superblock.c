@@ -5,6 +5,18 @@
 #include "cmd.h"
 #include "output.h"
 
+/* What has become of the device may be, or hold, a volume of another store. */
+static int refuse_others(struct plx_cli *cli, struct plx_device *device,
+                         const struct plx_superblock_info *info)
+{
+    char identity[PLX_UUID_TEXT];
+    struct plx_paths *paths;
+    int rc = plx_session_paths(cli, &paths);
+
+    plx_uuid_text(&info->identity, identity);
+    return rc ? rc : plx_occupied_refuse_place(paths, device, identity, &cli->fault);
+}
+
 static int restore(struct plx_cli *cli, const char *path, bool dry_run,
                    struct plx_superblock_info *ret_info)
 {
@@ -16,7 +28,11 @@ static int restore(struct plx_cli *cli, const char *path, bool dry_run,
 
     if (rc)
         return rc;
-    rc = plx_superblock_restore(device, dry_run, ret_info, &cli->fault);
+    rc = plx_superblock_restore(device, true, ret_info, &cli->fault);
+    if (!rc)
+        rc = refuse_others(cli, device, ret_info);
+    if (!rc && !dry_run)
+        rc = plx_superblock_restore(device, false, ret_info, &cli->fault);
     plx_device_close(device);
     return rc;
 }
@@ -29,9 +45,10 @@ int plx_cmd_store_restore_superblock(struct plx_cli *cli)
     int rc;
 
     if (!dry_run && !plx_cli_get(cli, "i-checked-nobody-uses-it"))
-        return plx_cli_usage(cli, "what overwrote the superblock may be in use: look what the "
-                                  "device holds now, and add --i-checked-nobody-uses-it; "
-                                  "--dry-run shows which volume it was");
+        return plx_cli_fail(cli, PLX_ERR_BUSY,
+                            "what overwrote the superblock may be in use: look what the device "
+                            "holds now, and add --i-checked-nobody-uses-it; --dry-run shows which "
+                            "volume it was");
     if ((rc = restore(cli, path, dry_run, &info)))
         return rc;
     plx_out_note(cli, "%s %s volume %u of store %s%s", path, dry_run ? "was" : "is again",

@@ -13,6 +13,7 @@
 
 #include "cmd.h"
 #include "output.h"
+#include "registry/names.h"
 #include "registry/policy.h"
 #include "transfer.h"
 
@@ -38,8 +39,7 @@ struct timeline {
     size_t label_count;
 };
 
-/* ---- Collecting --------------------------------------------------------------------------------
- */
+/* ---- Collecting ---- */
 
 struct ends {
     struct plx_snapshot_info first, last;
@@ -138,8 +138,7 @@ static int collect(struct timeline *t)
     return rc;
 }
 
-/* ---- On a terminal -----------------------------------------------------------------------------
- */
+/* ---- On a terminal ---- */
 
 static unsigned terminal_columns(void)
 {
@@ -223,8 +222,7 @@ static void draw(const struct timeline *t)
            spacing_text(t->column_ns / plx_max_u64(t->most_snapshots, 1), spacing));
 }
 
-/* ---- As a drawing, as JSON ---------------------------------------------------------------------
- */
+/* ---- As a drawing, as JSON ---- */
 
 static void svg_row(FILE *file, const struct timeline *t, double top, bool snapshots)
 {
@@ -246,7 +244,7 @@ static void svg_row(FILE *file, const struct timeline *t, double top, bool snaps
 
 static void write_svg(FILE *file, const struct timeline *t)
 {
-    char from[48], to[48];
+    char from[48], to[48], label[PLX_LABEL_MAX + 1];
     unsigned width = 8 * t->columns + 40;
 
     fprintf(file,
@@ -262,7 +260,8 @@ static void write_svg(FILE *file, const struct timeline *t)
             fprintf(file,
                     "<line x1=\"%u\" x2=\"%u\" y1=\"30\" y2=\"275\" stroke=\"#a40000\"/>"
                     "<text x=\"%u\" y=\"288\" fill=\"#a40000\">%s</text>\n",
-                    23 + 8 * i, 23 + 8 * i, 20 + 8 * i, t->stretches[i].label);
+                    23 + 8 * i, 23 + 8 * i, 20 + 8 * i,
+                    plx_name_plain(t->stretches[i].label, label, sizeof label));
     fprintf(file,
             "<text x=\"20\" y=\"310\">%s</text>"
             "<text x=\"%u\" y=\"310\" text-anchor=\"end\">%s</text>\n</svg>\n",

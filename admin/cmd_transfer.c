@@ -233,7 +233,7 @@ static int import_into(struct import *import, const struct plx_name *name)
                             import->path, import->file_bytes, import->vdi_bytes,
                             import->created ? "give a larger --size" : "resize that first");
     if ((rc = plx_session_vdi_open(cli, name, true)) ||
-        (rc = plx_import_mark(cli, name, &import->mark)))
+        (rc = plx_import_mark(cli, name, &import->created, &import->mark)))
         return rc;
     if (!import->created && !plx_cli_get(cli, "force") &&
         (rc = plx_mapped_sum(cli, cli->session.vdi, false, &held)))

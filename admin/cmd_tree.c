@@ -11,6 +11,7 @@
 
 #include "cmd.h"
 #include "output.h"
+#include "registry/names.h"
 
 struct family {
     struct plx_registry *registry;
@@ -20,8 +21,7 @@ struct family {
     bool *wanted; /* live, or the ancestor of a live one */
 };
 
-/* ---- Building ---------------------------------------------------------------------------------
- */
+/* ---- Building ---- */
 
 static size_t find_parent(const struct family *family, size_t of)
 {
@@ -157,8 +157,7 @@ static int build_store(struct plx_cli *cli, struct plx_registry *registry,
     return rc ? plx_session_registry_fault(cli, rc) : 0;
 }
 
-/* ---- Text ---------------------------------------------------------------------------------------
- */
+/* ---- Text ---- */
 
 struct strokes {
     const char *branch, *last, *pipe;
@@ -226,13 +225,18 @@ static void print_text(const json_t *stores)
     }
 }
 
-/* ---- Graphviz
- * ------------------------------------------------------------------------------------- */
+/* ---- Graphviz ---- */
 
-/* Names hold nothing that a quoted string of Graphviz would mind (registry/names.h). */
+static const char *plain(const json_t *name, char ret_text[PLX_NAME_MAX + 1])
+{
+    return plx_name_plain(json_string_value(name), ret_text, PLX_NAME_MAX + 1);
+}
+
+/* Plain names hold nothing that a quoted string of Graphviz would mind. */
 static void print_dot_vdi(const json_t *vdi)
 {
-    const char *id = json_string_value(json_object_get(vdi, "uuid"));
+    char id_text[PLX_NAME_MAX + 1], text[PLX_NAME_MAX + 1];
+    const char *id = plain(json_object_get(vdi, "uuid"), id_text);
     uint64_t bytes = (uint64_t)json_integer_value(json_object_get(vdi, "size_bytes"));
     json_t *snapshot, *clone, *label;
     size_t i, j;
@@ -240,20 +244,20 @@ static void print_dot_vdi(const json_t *vdi)
 
     printf("    \"%s\" [shape=box%s,label=\"%s\\n%s\"];\n", id,
            json_is_true(json_object_get(vdi, "deleted")) ? ",style=dashed" : "",
-           json_string_value(json_object_get(vdi, "vdi")), plx_text_size(bytes, size));
+           plain(json_object_get(vdi, "vdi"), text), plx_text_size(bytes, size));
     json_array_foreach(json_object_get(vdi, "snapshots"), i, snapshot)
     {
         int64_t seq = json_integer_value(json_object_get(snapshot, "seq"));
 
         printf("    \"%s@%" PRId64 "\" [shape=ellipse,label=\"@%" PRId64, id, seq, seq);
         json_array_foreach(json_object_get(snapshot, "labels"), j, label)
-            printf("\\n%s", json_string_value(label));
+            printf("\\n%s", plain(label, text));
         printf("\"];\n    \"%s\" -> \"%s@%" PRId64 "\" [arrowhead=none];\n", id, id, seq);
         json_array_foreach(json_object_get(snapshot, "clones"), j, clone)
         {
             print_dot_vdi(clone);
             printf("    \"%s@%" PRId64 "\" -> \"%s\";\n", id, seq,
-                   json_string_value(json_object_get(clone, "uuid")));
+                   plain(json_object_get(clone, "uuid"), text));
         }
     }
 }

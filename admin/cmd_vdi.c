@@ -31,13 +31,10 @@ static const struct plx_column info_columns[] = {
 };
 
 static const struct plx_column list_columns[] = {
-    {"name", "NAME", PLX_COLUMN_TEXT},
-    {"size_bytes", "SIZE", PLX_COLUMN_SIZE},
-    {"sector_size", "SECTOR", PLX_COLUMN_NUMBER},
-    {"created", "CREATED", PLX_COLUMN_TEXT},
-    {"parent", "CLONE OF", PLX_COLUMN_TEXT},
-    {"open_by", "OPEN BY", PLX_COLUMN_TEXT},
-    {NULL, NULL, 0},
+    {"name", "NAME", PLX_COLUMN_TEXT},       {"size_bytes", "SIZE", PLX_COLUMN_SIZE},
+    {"used_bytes", "USED", PLX_COLUMN_SIZE}, {"sector_size", "SECTOR", PLX_COLUMN_NUMBER},
+    {"created", "CREATED", PLX_COLUMN_TEXT}, {"parent", "CLONE OF", PLX_COLUMN_TEXT},
+    {"open_by", "OPEN BY", PLX_COLUMN_TEXT}, {NULL, NULL, 0},
 };
 
 int plx_cmd_check_size(struct plx_cli *cli, uint64_t bytes, uint32_t sector_size)
@@ -51,8 +48,7 @@ int plx_cmd_check_size(struct plx_cli *cli, uint64_t bytes, uint32_t sector_size
     return 0;
 }
 
-/* ---- What a virtual disk looks like -------------------------------------------------------------
- */
+/* ---- What a virtual disk looks like ---- */
 
 /* All that the registry knows. */
 static json_t *describe(struct plx_cli *cli, const char *store, const struct plx_registry_vdi *vdi)
@@ -150,8 +146,7 @@ int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name)
     return rc;
 }
 
-/* ---- Commands
- * ------------------------------------------------------------------------------------- */
+/* ---- Commands ---- */
 
 int plx_cmd_vdi_create(struct plx_cli *cli)
 {
@@ -209,21 +204,51 @@ int plx_cmd_vdi_clone(struct plx_cli *cli)
     return cli->json ? plx_cmd_vdi_print(cli, &name) : 0;
 }
 
+/* The disks' records say what they use. A store that cannot be opened is listed by its registry. */
+static int open_for_list(struct plx_cli *cli, const char *store, bool *ret_whole)
+{
+    struct plx_fault before = cli->fault;
+    struct plx_registry_store row;
+
+    *ret_whole = plx_session_open(cli, store, PLX_SESSION_READ) == 0;
+    if (*ret_whole)
+        return 0;
+    cli->fault = before;
+    return plx_session_registry(cli, store, &row);
+}
+
+/* Costs one block. What is wrong with a record is said by who uses the disk. */
+static json_t *describe_used(struct plx_cli *cli, const struct plx_registry_vdi *vdi)
+{
+    static struct plx_vdi_info info;
+
+    if (plx_door_read(plx_session_store(cli), vdi, &info, NULL) ||
+        info.mapped_blocks == PLX_MAPPED_UNKNOWN)
+        return json_null();
+    return json_integer((json_int_t)(info.mapped_blocks * PLX_BLOCK_SIZE));
+}
+
 static int list_store(struct plx_cli *cli, const struct plx_known *known, void *table)
 {
     struct plx_registry_store store;
     struct plx_registry_vdi *vdis = NULL;
     size_t count = 0;
-    int rc = plx_session_registry(cli, known->name, &store);
+    bool whole;
+    int rc = open_for_list(cli, known->name, &whole);
 
     if (rc)
         return rc;
+    plx_session_row(cli, &store);
     plx_session_tell_doubt(cli);
     if ((rc =
              plx_registry_vdi_list(cli->session.registry, store.id, false, NULL, 0, &vdis, &count)))
         plx_session_registry_fault(cli, rc);
-    for (size_t v = 0; v < count; v++)
-        plx_table_row(table, describe(cli, known->name, &vdis[v]));
+    for (size_t v = 0; v < count; v++) {
+        json_t *row = describe(cli, known->name, &vdis[v]);
+
+        json_object_set_new(row, "used_bytes", whole ? describe_used(cli, &vdis[v]) : json_null());
+        plx_table_row(table, row);
+    }
     free(vdis);
     return rc ? rc : plx_cmd_look_at_volumes(cli, known);
 }
@@ -274,11 +299,10 @@ int plx_cmd_vdi_resize(struct plx_cli *cli)
         (rc = plx_cmd_check_size(cli, bytes, row.sector_size)))
         return rc;
     if (bytes < row.size_bytes)
-        return plx_cli_fail(
-            cli, PLX_ERR_INVALID,
-            "%s/%s has %s and cannot be made smaller; create a smaller one and copy "
-            "what is needed",
-            name.store, name.vdi, plx_text_size(row.size_bytes, old));
+        return plx_cli_usage(cli,
+                             "%s/%s has %s and cannot be made smaller; create a smaller one and "
+                             "copy what is needed",
+                             name.store, name.vdi, plx_text_size(row.size_bytes, old));
     if (bytes != row.size_bytes &&
         ((rc = plx_session_vdi_resize(cli, &name, bytes)) || (rc = plx_session_vdi_close(cli))))
         return rc;
@@ -301,14 +325,14 @@ int plx_cmd_vdi_delete(struct plx_cli *cli)
         return rc;
     if (!plx_cli_get(cli, "yes")) {
         if (!isatty(STDIN_FILENO))
-            return plx_cli_usage(cli,
-                                 "%s/%s and its snapshots would be lost for good; give --yes if "
-                                 "you mean it",
-                                 name.store, name.vdi);
+            return plx_cli_fail(cli, PLX_ERR_BUSY,
+                                "%s/%s and its snapshots would be lost for good; give --yes if "
+                                "you mean it",
+                                name.store, name.vdi);
         fprintf(stderr, "%s/%s (%s) and all its snapshots will be lost for good.\n", name.store,
                 name.vdi, plx_text_size(row.size_bytes, size));
         if (!plx_out_confirm("Delete it?"))
-            return plx_cli_fail(cli, PLX_ERR_INVALID, "nothing was deleted");
+            return plx_cli_fail(cli, PLX_ERR_BUSY, "nothing was deleted; the answer was not yes");
     }
     if ((rc = plx_session_vdi_delete(cli, &name, plx_cli_get(cli, "lost") != NULL)))
         return rc;

@@ -217,6 +217,8 @@ const struct plx_command plx_commands[] = {
               "hour"}),
      plx_cmd_vdi_create},
     {"vdi", "list", "[STORE]", "List virtual disks, and who has each of them open.",
+     "USED is what the disk itself holds. What only its snapshots hold is not in it, and snapshots "
+     "are not counted: 'du' and 'snap list' do that, which takes longer. "
      "The word \"gone\" marks a process that has died. What it had open is recovered, with "
      "everything that was acknowledged, when its store is next opened for writing.",
      "vdi list\n"
@@ -407,7 +409,7 @@ const struct plx_command plx_commands[] = {
      "diff demo/web@monday.. --summary\n"
      "diff demo/web@monday demo/web-test --json\n"
      "diff demo/web@monday",
-     OPTIONS({"summary", NULL, "show only the total"}), plx_cmd_diff},
+     OPTIONS({"summary", NULL, "show only the total"}, TABLE_OPTIONS), plx_cmd_diff},
     {"find", NULL, "STORE/VDI", "List when a range of a virtual disk was changed, newest first.",
      "For each change you see the two snapshots between which it happened: those that follow each "
      "other, and between which diff shows a difference in the range. A rewind is a change, too. "
@@ -493,15 +495,18 @@ const struct plx_command plx_commands[] = {
      "A warning is shown if the store was too full to keep what the policy asks for. Held "
      "snapshots are being read by somebody. Without a virtual disk, all protected disks are shown.",
      "cdp status\n"
-     "cdp status demo/web --json",
-     NULL, plx_cmd_cdp_status},
+     "cdp status demo/web --json\n"
+     "cdp status --columns name,window",
+     OPTIONS(TABLE_OPTIONS), plx_cmd_cdp_status},
     {"cdp", "apply", "STORE/VDI", "Delete the snapshots that the policy does not keep.",
      "A handler that has a protected virtual disk open does this by itself. Use this command for a "
      "disk that is closed or no longer protected, or if you do not want to wait. If the store is "
      "nearly full and no handler has the disk open, the oldest snapshots of a protected disk are "
      "deleted before their time, unless it has --on-full keep. Commands that write do not do that: "
      "they end with exit status 6 when the store is full.",
-     "cdp apply demo/web", NULL, plx_cmd_cdp_apply},
+     "cdp apply demo/web --dry-run\n"
+     "cdp apply demo/web",
+     OPTIONS({"dry-run", NULL, "only say what would be deleted"}), plx_cmd_cdp_apply},
     {"cdp", "resume", "STORE[/VDI]",
      "Confirm that the clock is right, so that snapshots are deleted by time again.",
      "Snapshots are not deleted by time while the clock is in doubt. It is in doubt if the wall "

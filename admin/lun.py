@@ -3,17 +3,17 @@
 Built into the parallax command, which hands over a request as JSON on standard input and reads the
 answer, {"result": ...} or {"error": {"code", "message"}}, from standard output.
 
-L1  One at a time: targetcli's own lock is held throughout.
-L2  What fails is taken back: a create leaves all of it or nothing.
-L3  Only what a request names is changed, in the kernel and in the saved configuration; objects of
-    other tools, and saved ones that could not be restored, stay as they are.
-L4  What somebody else set up keeps its rules. A target that was there before gets a LUN, and ACLs
-    for the initiators that the request names, and nothing else: its attributes, portals and ACLs
-    are compared with what is asked for, and a difference is an error. What create makes bears a
+LUN-1  One at a time: targetcli's own lock is held throughout.
+LUN-2  What fails is taken back: a create leaves all of it or nothing.
+LUN-3  Only what a request names is changed, in the kernel and in the saved configuration; objects
+    of other tools, and saved ones that could not be restored, stay as they are.
+LUN-4  What somebody else set up keeps its rules. A target that was there before gets a LUN, and
+    ACLs for the initiators that the request names, and nothing else: its attributes, portals and
+    ACLs are compared with what is asked for, and a difference is an error. What create makes bears a
     mark (the target's alias, an ACL's tag) that is saved and restored with it; only that goes
     again when the last LUN does.
-L5  Who may log in is always said: the initiators by name, or any.
-L6  A LUN keeps its identity: the unit serial is the virtual disk's (or derived for a snapshot).
+LUN-5  Who may log in is always said: the initiators by name, or any.
+LUN-6  A LUN keeps its identity: the unit serial is the virtual disk's (or derived for a snapshot).
 """
 import contextlib
 import fcntl
@@ -86,7 +86,7 @@ def serial_of(request):
 def parse_portal(text):
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[0-9.]+)(?::([0-9]{1,5}))?", text)
     if not match or not 0 < int(match[2] or 3260) < 65536:
-        raise Failure("INVALID", f"--portal '{text}' is not IP[:PORT]; write 192.0.2.7:3260 or [2001:db8::7]:3260")
+        raise Failure("USAGE", f"--portal '{text}' is not IP[:PORT]; write 192.0.2.7:3260 or [2001:db8::7]:3260")
     return match[1], int(match[2] or 3260)
 
 
@@ -238,7 +238,7 @@ def set_rules(tpg, request):
 
 
 def check_rules(tpg, request):
-    """L4. Of a target that was there before."""
+    """LUN-4. Of a target that was there before."""
     wwn = tpg.parent_target.wwn
     demo = tpg.get_attribute("generate_node_acls") == "1"
     if demo != request["any_initiator"]:
@@ -274,7 +274,7 @@ def make_acl(tpg, initiator, undo):
     try:
         acl = rtslib.NodeACL(tpg, initiator, mode="create")
     except (rtslib.RTSLibError, OSError) as error:
-        raise Failure("INVALID", f"--initiator '{initiator}': {error}") from error
+        raise Failure("USAGE", f"--initiator '{initiator}': {error}") from error
     undo.callback(acl.delete)
     # targetcli shows ACLs of one tag as one: each has a tag of its own.
     acl.tag = (TAG + re.sub("[^A-Za-z0-9]+", "-", initiator))[:TAG_MAX]
@@ -302,7 +302,7 @@ def find_tpg(wwn, undo):
         try:
             target = rtslib.Target(rtslib.FabricModule("iscsi"), wwn, mode="create")
         except (rtslib.RTSLibError, OSError) as error:
-            raise Failure("INVALID", f"--target '{wwn}': {error}") from error
+            raise Failure("USAGE", f"--target '{wwn}': {error}") from error
         undo.callback(target.delete)
         return rtslib.TPG(target, 1, mode="create"), True
     tpg = next((t for t in target.tpgs if t.tag == 1), None)
@@ -350,7 +350,7 @@ def create(request):
 
 
 def leave(tpg):
-    """L4. What create made here and has no use any more."""
+    """LUN-4. What create made here and has no use any more."""
     for acl in tpg.node_acls:
         if is_our_acl(acl) and not list(acl.mapped_luns):
             acl.delete()
@@ -401,7 +401,7 @@ def refresh(request):
 # ---- the saved configuration --------------------------------------------------------------------
 
 def graft(saved, now, paths):
-    """L4. Into a saved portal group, of the running one, what concerns the LUNs of these backstores only."""
+    """LUN-4. Into a saved portal group, of the running one, what concerns the LUNs of these backstores only."""
     def numbers(tpg):
         return {l["index"] for l in tpg.get("luns", []) if l.get("storage_object") in paths}
 

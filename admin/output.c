@@ -6,7 +6,9 @@
  *     and objects on stdout come from here; help, drawings and single lines are printed directly.
  * OUTPUT-2  Tables, objects, lines, notes and errors for people pass put_text(), which escapes what
  *     a terminal would obey. Names, paths and findings may come from a store or a command line of
- *     somebody who means harm. In JSON, jansson escapes them.
+ *     somebody who means harm. In JSON, jansson escapes them. In drawings, names are made plain
+ *     (plx_name_plain). What is printed directly holds numbers, texts of ours, and names that were
+ *     checked when they were given (NAMES-1).
  * OUTPUT-3  Memory does not grow with the number of rows: after the first window, which sets the
  *     widths of the columns, rows are printed as they come.
  * OUTPUT-4  A reader of standard output may stop reading ('| head'). That is no error to report.
@@ -271,6 +273,15 @@ void plx_out_counters(const struct plx_cli *cli, json_t *counters)
 
 /* ---- Tables ---- */
 
+/* A cell is never empty: who takes a line apart at its blanks finds each column. */
+static const char *table_text(const struct plx_column *column, const json_t *row, char *space,
+                              size_t size)
+{
+    const char *text = cell_text(column, row, space, size);
+
+    return *text ? text : "-";
+}
+
 static void print_cell(const char *text, enum plx_column_kind kind, unsigned width, bool last)
 {
     int padding = (int)(width > width_of(text) ? width - width_of(text) : 0);
@@ -288,7 +299,7 @@ static void print_row(const struct plx_table *table, const json_t *row)
     char space[CELL_MAX];
 
     for (const struct plx_column *c = table->columns; c->key; c++)
-        print_cell(row ? cell_text(c, row, space, sizeof space) : c->title, c->kind,
+        print_cell(row ? table_text(c, row, space, sizeof space) : c->title, c->kind,
                    table->widths[c - table->columns], !c[1].key);
 }
 
@@ -306,7 +317,7 @@ static void start_streaming(struct plx_table *table)
         *width = width_of(c->title);
         json_array_foreach(table->window, i, row)
         {
-            unsigned needs = width_of(cell_text(c, row, space, sizeof space));
+            unsigned needs = width_of(table_text(c, row, space, sizeof space));
             *width = needs > *width ? needs : *width;
         }
     }
@@ -342,10 +353,15 @@ static int choose_columns(struct plx_table *table, struct plx_cli *cli,
         return 0;
     }
     table->chosen = true;
-    for (size_t length; *wanted; wanted += length + (wanted[length] == ',')) {
+    for (bool more = true; more;) {
         const struct plx_column *c = columns;
+        size_t length = strcspn(wanted, ",");
 
-        length = strcspn(wanted, ",");
+        if (!length)
+            return plx_cli_usage(cli,
+                                 "--columns: each comma needs the key of a column on both "
+                                 "sides, as in %s,%s",
+                                 columns[0].key, columns[1].key);
         while (c->key && (strlen(c->key) != length || memcmp(c->key, wanted, length)))
             c++;
         if (!c->key)
@@ -353,8 +369,17 @@ static int choose_columns(struct plx_table *table, struct plx_cli *cli,
         if (count == PLX_COLUMNS_MAX)
             return plx_cli_usage(cli, "--columns: more than %d columns", PLX_COLUMNS_MAX);
         table->columns[count++] = *c;
+        more = wanted[length] == ',';
+        wanted += length + more;
     }
-    return count ? 0 : plx_cli_usage(cli, "--columns needs the key of a column");
+    return 0;
+}
+
+int plx_table_only(struct plx_cli *cli, const char *what)
+{
+    return plx_cli_get(cli, "columns") || plx_cli_get(cli, "bytes")
+               ? plx_cli_usage(cli, "--columns and --bytes are for lists, and %s is none", what)
+               : 0;
 }
 
 int plx_table_begin(struct plx_table *table, struct plx_cli *cli, const struct plx_column *columns)
@@ -465,6 +490,8 @@ static int exit_status(int code)
         return PLX_EXIT_NOT_FOUND;
     if (code == PLX_ERR_MISSING)
         return PLX_EXIT_NO_SPACE;
+    if (code == PLX_ERR_EXISTS)
+        return PLX_EXIT_BUSY;
     switch (plx_error_class(code)) {
     case PLX_CLASS_OK:
         return PLX_EXIT_OK;
@@ -480,12 +507,19 @@ static int exit_status(int code)
     }
 }
 
+static const char *name_help(const struct plx_cli *cli, char *text, size_t size)
+{
+    const char *verb = cli->command ? cli->command->verb : NULL;
+
+    snprintf(text, size, "see 'parallax %s%s%s%s--help'", cli->noun ? cli->noun : "",
+             verb ? " " : "", verb ? verb : "", cli->noun ? " " : "");
+    return text;
+}
+
 /* What to do about it, where the fault itself does not say. */
 static const char *advice(int code)
 {
     switch (code) {
-    case PLX_ERR_USAGE:
-        return "see --help";
     case PLX_ERR_BUSY:
         return "wait for it or close it there, then try again";
     case PLX_ERR_NOSPACE:
@@ -542,10 +576,13 @@ int plx_out_error(const struct plx_cli *cli, int code)
 {
     const char *text = *cli->fault.text ? cli->fault.text : plx_error_text(code);
     const char *todo;
+    char help[100];
 
     if (code == PLX_ERR_STICKY && plx_error_class(cli->fault.code) == PLX_CLASS_NOSPACE)
         code = cli->fault.code; /* why it stopped */
-    todo = strchr(text, ';') ? NULL : advice(code);
+    todo = code == PLX_ERR_USAGE ? name_help(cli, help, sizeof help)
+           : strchr(text, ';')   ? NULL
+                                 : advice(code);
     if (cli->json) {
         json_t *error = json_pack("{s:{s:s,s:i,s:o,s:s*}}", "error", "code", error_name(code),
                                   "number", -code, "message", plx_out_string(text), "advice", todo);
@@ -627,6 +664,15 @@ void plx_progress_end(struct plx_progress *progress)
     progress->on = false;
 }
 
+int plx_out_file_code(int number)
+{
+    return number == ENOENT                                          ? PLX_ERR_NOT_FOUND
+           : number == ENOSPC || number == EDQUOT || number == EFBIG ? PLX_ERR_NOSPACE
+           : number == EACCES || number == EPERM                     ? PLX_ERR_PERMISSION
+           : number == EEXIST                                        ? PLX_ERR_EXISTS
+                                                                     : PLX_ERR_SYSTEM;
+}
+
 int plx_out_finish(struct plx_cli *cli)
 {
     flush_out();
@@ -634,6 +680,6 @@ int plx_out_finish(struct plx_cli *cli)
         return 0;
     keep_out_errno();
     plx_out_write_failed(out_errno);
-    return plx_cli_fail(cli, out_errno == ENOSPC ? PLX_ERR_NOSPACE : PLX_ERR_SYSTEM,
+    return plx_cli_fail(cli, plx_out_file_code(out_errno),
                         "standard output: %s; not everything was written", strerror(out_errno));
 }

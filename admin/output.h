@@ -24,7 +24,7 @@ enum plx_column_kind {
     PLX_COLUMN_DURATION, /* nanoseconds */
 };
 
-/* An absent or null value prints as nothing. */
+/* An absent or null value prints as "-" in a table, and as no line of an object. */
 struct plx_column {
     const char *key, *title; /* the last one has a NULL key */
     enum plx_column_kind kind;
@@ -48,6 +48,8 @@ struct plx_table {
 
 /* USAGE: --columns names one that there is not; then there is no table. At most COLUMNS_MAX. */
 int plx_table_begin(struct plx_table *table, struct plx_cli *cli, const struct plx_column *columns);
+/* For what a command that has --columns prints in place of its list: USAGE, if they are given. */
+int plx_table_only(struct plx_cli *cli, const char *what);
 void plx_table_row(struct plx_table *table, json_t *row); /* takes the reference */
 void plx_table_end(struct plx_table *table);
 
@@ -111,6 +113,9 @@ uint64_t plx_out_monotonic_ns(void);
 /* A write to standard output failed with this errno: if nobody reads it any more, plx_interrupted
  * is SIGPIPE. */
 void plx_out_write_failed(int number);
+/* The error code of an errno, the same for every file that a command writes, standard output too.
+ */
+int plx_out_file_code(int number);
 /* Flushes stdout; an error code when something printed did not get through. */
 int plx_out_finish(struct plx_cli *cli);
 

@@ -9,6 +9,8 @@
  * SESSION-3  A request that its receiver may have begun is never sent again, whatever answer comes.
  *     A request is repeated only if it was refused before anything changed: another command has the
  *     lock, or the disk changed hands between the look-up and the request.
+ * SESSION-4  An answer counts only if it says what this version expects of it (MESSAGES-1). Nobody
+ *     is told of a snapshot @0 because a handler answered with nothing.
  */
 #include "session_inside.h"
 

@@ -5,6 +5,7 @@
 
 #include "cli.h"
 #include "control/control.h"
+#include "control/messages.h"
 #include "session.h"
 
 /* session.c */
@@ -32,5 +33,11 @@ int plx_session_find_handler(struct plx_cli *cli, const char *store,
 int plx_session_call_handler(struct plx_cli *cli, struct plx_control_client *client,
                              json_t *request, json_t **ret_result);
 uint64_t plx_session_number_of(const json_t *object, const char *key);
+/* plx_message_decode() of an answer. LOST: it is not what this version understands (SESSION-4). */
+int plx_session_decode(struct plx_cli *cli, const struct plx_message_field *fields,
+                       const json_t *answer, void *ret_struct);
+/* A text of an answer, which lives as long as the answer. LOST: it has none of that key. */
+int plx_session_decode_text(struct plx_cli *cli, const json_t *answer, const char *key,
+                            const char **ret_text);
 
 #endif

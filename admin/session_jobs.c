@@ -4,7 +4,6 @@
 #include <time.h>
 
 #include "session_inside.h"
-#include "control/messages.h"
 
 static bool says(const json_t *status, const char *state)
 {
@@ -17,10 +16,15 @@ static bool says(const json_t *status, const char *state)
 struct job {
     const char *command, *status, *stop; /* commands */
     const char *first, *second;          /* states in which it is under way */
+    const struct plx_message_field *result;
 };
 
-static const struct job collection = {"collect", "collect-status", "collect-stop", "mark", "sweep"};
-static const struct job deduplication = {"dedup", "dedup-status", "dedup-stop", "look", "compare"};
+static const struct job collection = {
+    "collect", "collect-status", "collect-stop", "mark", "sweep", plx_message_collected,
+};
+static const struct job deduplication = {
+    "dedup", "dedup-status", "dedup-stop", "look", "compare", plx_message_deduped,
+};
 
 /* Until it has ended; *ret_status is its last word. */
 static int follow_job(struct plx_cli *cli, struct plx_control_client *client, const struct job *job,
@@ -31,11 +35,16 @@ static int follow_job(struct plx_cli *cli, struct plx_control_client *client, co
 
     for (;;) {
         json_t *status = NULL;
+        const char *state;
         int rc = plx_session_call_handler(cli, client, json_pack("{s:s}", "command", job->status),
                                           &status);
 
-        if (rc)
+        if (!rc)
+            rc = plx_session_decode_text(cli, status, "state", &state);
+        if (rc) {
+            json_decref(status);
             return rc;
+        }
         if (!says(status, job->first) && !says(status, job->second)) {
             *ret_status = status;
             return 0;
@@ -56,38 +65,6 @@ static int follow_job(struct plx_cli *cli, struct plx_control_client *client, co
     }
 }
 
-/* *ret_status comes back unless the handler could not be asked. */
-static int run_job(struct plx_cli *cli, struct plx_control_client *client, const struct job *job,
-                   const struct plx_session_job *how, json_t **ret_status)
-{
-    int rc = plx_session_call_handler(
-        cli, client,
-        json_pack("{s:s,s:b,s:I,s:I}", "command", job->command, "dry_run", how->dry_run, "memory",
-                  (json_int_t)how->memory, "rate", (json_int_t)how->rate),
-        NULL);
-
-    if (!rc)
-        rc = follow_job(cli, client, job, how, ret_status);
-    if (!rc && says(*ret_status, "failed"))
-        rc = plx_cli_fail(cli,
-                          plx_error_code(json_string_value(json_object_get(*ret_status, "code"))),
-                          "%.400s", json_string_value(json_object_get(*ret_status, "error")));
-    return rc;
-}
-
-/* ---- Collecting ---- */
-
-static int collect_there(struct plx_cli *cli, struct plx_control_client *client,
-                         const struct plx_session_job *how, struct plx_collected *ret_collected)
-{
-    json_t *status = NULL;
-    int rc = run_job(cli, client, &collection, how, &status);
-
-    plx_message_decode(plx_message_collected, status, ret_collected);
-    json_decref(status);
-    return rc;
-}
-
 static bool is_interrupted(void *context)
 {
     return plx_session_stopped();
@@ -105,6 +82,37 @@ static struct plx_attach_work work_here(const struct plx_session_job *how)
     };
 }
 
+static int tell_failure(struct plx_cli *cli, const json_t *status)
+{
+    const char *code, *text;
+    int rc = plx_session_decode_text(cli, status, "code", &code);
+
+    if (!rc && !(rc = plx_session_decode_text(cli, status, "error", &text)))
+        rc = plx_cli_fail(cli, plx_error_code(code), "%.400s", text);
+    return rc;
+}
+
+static int run_there(struct plx_cli *cli, struct plx_control_client *client, const struct job *job,
+                     const struct plx_session_job *how, void *ret_result)
+{
+    const struct plx_attach_work work = work_here(how);
+    json_t *request = plx_message_encode(plx_message_work, &work), *status = NULL;
+    int rc;
+
+    json_object_set_new(request, "command", json_string(job->command));
+    rc = plx_session_call_handler(cli, client, request, NULL);
+    if (!rc)
+        rc = follow_job(cli, client, job, how, &status);
+    if (!rc && says(status, "failed"))
+        rc = tell_failure(cli, status);
+    if (!rc)
+        rc = plx_session_decode(cli, job->result, status, ret_result);
+    json_decref(status);
+    return rc;
+}
+
+/* ---- Collecting ---- */
+
 static int collect_here(struct plx_cli *cli, const char *store, const struct plx_session_job *how,
                         struct plx_collected *ret_collected)
 {
@@ -113,8 +121,7 @@ static int collect_here(struct plx_cli *cli, const char *store, const struct plx
 
     if (!rc)
         rc = plx_session_open(cli, store, PLX_SESSION_WRITE);
-    if (how->dry_run && (rc == PLX_ERR_PERMISSION || rc == PLX_ERR_READONLY)) /* then it counts what
-                                                                               * is there */
+    if (how->dry_run && plx_error_is_unwritable(rc)) /* then it counts what is there */
         rc = plx_session_open(cli, store, PLX_SESSION_READ);
     return rc ? rc : plx_attach_collect(cli->session.attach, &work, ret_collected, &cli->fault);
 }
@@ -129,24 +136,13 @@ int plx_session_collect(struct plx_cli *cli, const char *store, const struct plx
     if (rc == PLX_ERR_REGISTRY)
         rc = 0;
     if (!rc)
-        rc = client ? collect_there(cli, client, how, ret_collected)
+        rc = client ? run_there(cli, client, &collection, how, ret_collected)
                     : collect_here(cli, store, how, ret_collected);
     plx_control_disconnect(client);
     return rc;
 }
 
 /* ---- Deduplicating ---- */
-
-static int dedup_there(struct plx_cli *cli, struct plx_control_client *client,
-                       const struct plx_session_job *how, struct plx_attach_deduped *ret_deduped)
-{
-    json_t *status = NULL;
-    int rc = run_job(cli, client, &deduplication, how, &status);
-
-    plx_message_decode(plx_message_deduped, status, ret_deduped);
-    json_decref(status);
-    return rc;
-}
 
 static int dedup_here(struct plx_cli *cli, const struct plx_session_job *how,
                       struct plx_attach_deduped *ret_deduped)
@@ -178,8 +174,8 @@ int plx_session_dedup(struct plx_cli *cli, const char *store, const struct plx_s
     if (!rc)
         rc = plx_session_find_handler(cli, store, &client);
     if (!rc)
-        rc =
-            client ? dedup_there(cli, client, how, ret_deduped) : dedup_here(cli, how, ret_deduped);
+        rc = client ? run_there(cli, client, &deduplication, how, ret_deduped)
+                    : dedup_here(cli, how, ret_deduped);
     plx_control_disconnect(client);
     return rc;
 }

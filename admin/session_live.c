@@ -185,6 +185,45 @@ uint64_t plx_session_number_of(const json_t *object, const char *key)
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
+/* SESSION-4 */
+static int not_understood(struct plx_cli *cli, const char *why)
+{
+    return plx_cli_fail(
+        cli, PLX_ERR_LOST,
+        "the handler's answer was not understood (%.60s), so whether it did what it "
+        "was asked is not known; is it of this version (%s)?",
+        why, PLX_VERSION);
+}
+
+int plx_session_decode(struct plx_cli *cli, const struct plx_message_field *fields,
+                       const json_t *answer, void *ret_struct)
+{
+    struct plx_fault why;
+
+    return plx_message_decode(fields, answer, ret_struct, &why) ? not_understood(cli, why.text) : 0;
+}
+
+int plx_session_decode_text(struct plx_cli *cli, const json_t *answer, const char *key,
+                            const char **ret_text)
+{
+    const char *text = json_string_value(json_object_get(answer, key));
+    char why[64];
+
+    snprintf(why, sizeof why, "\"%s\" is missing", key);
+    if (!text)
+        return not_understood(cli, why);
+    *ret_text = text;
+    return 0;
+}
+
+/* Counters of an answer; of those that every handler has, one stands for all. */
+static int check_stats(struct plx_cli *cli, const json_t *stats)
+{
+    return json_is_array(json_object_get(stats, "snapshot_latency"))
+               ? 0
+               : not_understood(cli, "\"snapshot_latency\" is missing");
+}
+
 int plx_session_find_handler(struct plx_cli *cli, const char *store,
                              struct plx_control_client **ret_client)
 {
@@ -237,8 +276,33 @@ int plx_session_store_stats(struct plx_cli *cli, const char *store, json_t **ret
         rc = plx_session_call_handler(cli, client, json_pack("{s:s}", "command", "stats"),
                                       ret_stats);
     plx_control_disconnect(client);
+    if (!rc && (rc = check_stats(cli, *ret_stats)))
+        json_decref(*ret_stats);
     return rc;
 }
+
+int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats)
+{
+    bool asked;
+    int rc = plx_session_ask_live(cli, name, "stats", NULL, &asked, ret_stats);
+
+    if (!rc && !asked)
+        return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
+                            "no handler of this host has %s/%.120s open, so there are no counters; "
+                            "'parallax lun create' opens it",
+                            name->store, name->vdi);
+    if (!rc && (rc = check_stats(cli, *ret_stats)))
+        json_decref(*ret_stats);
+    return rc;
+}
+
+/* What "stats" says of a store's room. */
+static const struct plx_message_field room_fields[] = {
+    {"data_free_blocks", offsetof(struct plx_session_room, data_free), PLX_MESSAGE_NUMBER, false},
+    {"meta_free_blocks", offsetof(struct plx_session_room, meta_free), PLX_MESSAGE_NUMBER, false},
+    {"recovery_blocks", offsetof(struct plx_session_room, recovery), PLX_MESSAGE_NUMBER, false},
+    {0},
+};
 
 bool plx_session_ask_room(struct plx_cli *cli, uint64_t instance, struct plx_session_room *ret_room)
 {
@@ -246,13 +310,9 @@ bool plx_session_ask_room(struct plx_cli *cli, uint64_t instance, struct plx_ses
     struct plx_control_client *client = NULL;
     struct plx_fault none = {0}; /* who does not answer is nothing wrong */
     bool answered = !connect_to(cli, instance, &client, &none) &&
-                    !plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &none);
-    if (answered)
-        *ret_room = (struct plx_session_room){
-            .data_free = plx_session_number_of(result, "data_free_blocks"),
-            .meta_free = plx_session_number_of(result, "meta_free_blocks"),
-            .recovery = plx_session_number_of(result, "recovery_blocks"),
-        };
+                    !plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &none) &&
+                    !plx_message_decode(room_fields, result, ret_room, NULL);
+
     plx_control_disconnect(client);
     json_decref(result);
     json_decref(request);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "attach/doors.h"
-#include "control/messages.h"
 #include "registry/policy.h"
 #include "session_inside.h"
 
@@ -36,6 +35,17 @@ int plx_session_vdi_protect(struct plx_cli *cli, const struct plx_name *name,
     return plx_attach_protect(cli->session.attach, cli->session.vdi, protection, &cli->fault);
 }
 
+static int take_rewound(struct plx_cli *cli, const json_t *result, char ret_label[PLX_REWIND_LABEL],
+                        struct plx_snapshot_info *ret_before)
+{
+    const char *label;
+    int rc = plx_session_decode(cli, plx_message_snapshot, result, ret_before);
+
+    if (!rc && !(rc = plx_session_decode_text(cli, result, "label", &label)))
+        snprintf(ret_label, PLX_REWIND_LABEL, "%s", label);
+    return rc;
+}
+
 int plx_session_vdi_rewind(struct plx_cli *cli, const struct plx_name *name, uint64_t seq,
                            char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before)
 {
@@ -44,14 +54,9 @@ int plx_session_vdi_rewind(struct plx_cli *cli, const struct plx_name *name, uin
     int rc = plx_session_ask_or_open(cli, name, "rewind",
                                      json_pack("{s:I}", "seq", (json_int_t)seq), &asked, &result);
 
-    if (!rc && asked) {
-        const char *label = json_string_value(json_object_get(result, "label"));
-
-        snprintf(ret_label, PLX_REWIND_LABEL, "%s", label ? label : "");
-        ret_before->seq = (uint64_t)json_integer_value(json_object_get(result, "seq"));
-        ret_before->time_ns = (uint64_t)json_integer_value(json_object_get(result, "time_ns"));
-        json_decref(result);
-    }
+    if (!rc && asked)
+        rc = take_rewound(cli, result, ret_label, ret_before);
+    json_decref(result);
     if (rc || asked)
         return rc;
     return plx_attach_rewind(cli->session.attach, cli->session.vdi, seq, ret_label, ret_before,
@@ -103,10 +108,11 @@ static int thin_slice(void *context, const struct plx_thin *thin, struct plx_thi
     json_object_set_new(request, "marks", list_marks(thin));
     rc = plx_session_ask_or_open(cli, name, "thin", request, &asked, &result);
     if (!rc && asked) {
-        take_marks(thin, result);
         *ret_thinned = (struct plx_thinned){0};
-        plx_message_decode(plx_message_thinned, result, ret_thinned);
+        rc = plx_session_decode(cli, plx_message_thinned, result, ret_thinned);
     }
+    if (!rc && asked)
+        take_marks(thin, result);
     json_decref(result);
     if (rc || asked)
         return rc;
@@ -174,7 +180,10 @@ int plx_session_vdi_move(struct plx_cli *cli, const struct plx_name *name, uint6
         return move_here(cli, name, end, move);
     if (rc)
         return rc;
-    plx_message_decode(plx_message_moved, result, &moved);
+    if ((rc = plx_session_decode(cli, plx_message_moved, result, &moved))) {
+        json_decref(result);
+        return rc;
+    }
     move->upto = moved.upto;
     move->mapped += moved.mapped;
     move->shared += moved.shared;
@@ -198,19 +207,6 @@ int plx_session_vdi_keyframe(struct plx_cli *cli, const struct plx_name *name)
     if (rc || asked)
         return rc;
     return run_here(cli, name, &request);
-}
-
-int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats)
-{
-    bool asked;
-    int rc = plx_session_ask_live(cli, name, "stats", NULL, &asked, ret_stats);
-
-    if (!rc && !asked)
-        rc = plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
-                          "no handler of this host has %s/%.120s open, so there are no counters; "
-                          "'parallax lun create' opens it",
-                          name->store, name->vdi);
-    return rc;
 }
 
 static bool keep_last(void *context, const struct plx_snapshot_info *info)
@@ -265,23 +261,22 @@ int plx_session_snapshot_create(struct plx_cli *cli, const struct plx_name *name
                                 uint64_t *ret_seq, uint64_t *ret_time_ns)
 {
     struct plx_request request = {.op = PLX_SNAPSHOT};
+    struct plx_snapshot_info taken;
     json_t *result = NULL;
     bool asked;
     int rc = plx_session_ask_or_open(cli, name, "snapshot", NULL, &asked, &result);
 
-    if (!rc && asked) {
-        request.seq = (uint64_t)json_integer_value(json_object_get(result, "seq"));
-        request.time_ns = (uint64_t)json_integer_value(json_object_get(result, "time_ns"));
-        json_decref(result);
-    } else if (!rc) {
-        rc = run_here(cli, name, &request);
-    }
+    if (!rc && asked)
+        rc = plx_session_decode(cli, plx_message_snapshot, result, &taken);
+    else if (!rc && !(rc = run_here(cli, name, &request)))
+        taken = (struct plx_snapshot_info){.seq = request.seq, .time_ns = request.time_ns};
+    json_decref(result);
     if (!rc && *label)
-        rc = plx_session_label_set(cli, name, label, request.seq, request.time_ns);
+        rc = plx_session_label_set(cli, name, label, taken.seq, taken.time_ns);
     if (rc)
         return rc;
-    *ret_seq = request.seq;
-    *ret_time_ns = request.time_ns;
+    *ret_seq = taken.seq;
+    *ret_time_ns = taken.time_ns;
     return 0;
 }
 

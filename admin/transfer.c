@@ -5,10 +5,8 @@
  * TRANSFER-2  A regular file gets its name only when all of it is durable. A command that fails or
  *     is killed leaves the old file, or none. A file that replaces another one gets that one's
  *     owner and mode.
- * TRANSFER-3  A volume of a store is never written to as a file, whatever --force says.
  * Crash story: a killed command leaves a file NAME.partial-XXXXXX, which nothing reads.
  */
-#include "attach/known.h"
 #include "transfer.h"
 
 #include <errno.h>
@@ -20,8 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/format/format.h"
 #include "output.h"
+#include "overwrite.h"
 
 #define UNMAP_MAX (1ull << 30) /* by one request */
 
@@ -351,13 +349,15 @@ int plx_for_runs(uint64_t offset, const uint8_t *bytes, size_t length,
     return 0;
 }
 
-int plx_import_mark(struct plx_cli *cli, const struct plx_name *name,
+int plx_import_mark(struct plx_cli *cli, const struct plx_name *name, bool *created,
                     struct plx_import_mark *ret_mark)
 {
     struct plx_registry_vdi row;
     int rc = plx_session_vdi_row(cli, name, &row);
 
     ret_mark->epoch = rc ? 0 : row.epoch;
+    if (!rc && row.epoch != CREATED_EPOCH + 1)
+        *created = false;
     return rc;
 }
 
@@ -398,12 +398,7 @@ void plx_import_undo(struct plx_cli *cli, const struct plx_name *name,
 
 int plx_file_error(struct plx_cli *cli, const char *path, const char *what)
 {
-    int code = errno == ENOENT                      ? PLX_ERR_NOT_FOUND
-               : errno == ENOSPC || errno == EDQUOT ? PLX_ERR_NOSPACE
-               : errno == EFBIG                     ? PLX_ERR_NOSPACE
-               : errno == EACCES || errno == EPERM  ? PLX_ERR_PERMISSION
-               : errno == EEXIST                    ? PLX_ERR_EXISTS
-                                                    : PLX_ERR_SYSTEM;
+    int code = plx_out_file_code(errno);
 
     return plx_cli_fail(cli, code, "%.120s: cannot %s: %s%s", path, what, strerror(errno),
                         errno == EFBIG               ? "; a limit (ulimit -f) or the file system "
@@ -448,72 +443,12 @@ int plx_file_read(struct plx_cli *cli, const char *path, int fd, uint8_t *bytes,
     return 0;
 }
 
-/* TRANSFER-3. Where the store is known its place tells (occupied.h), whatever is left there. A list
- * that cannot be read does not keep anybody from exporting what can. */
-static bool is_known_volume(struct plx_cli *cli, const char *path,
-                            char ret_text[PLX_KNOWN_PLACE_TEXT])
-{
-    struct plx_known_place place;
-    struct plx_known *list;
-    struct plx_paths *paths;
-    struct plx_fault why;
-    size_t count;
-
-    if (plx_session_paths(cli, &paths) || plx_known_list(paths, &list, &count, &why))
-        return false;
-    plx_known_at(list, count, NULL, path, &place, &why);
-    if (place.known)
-        plx_known_name_place(&place, path, ret_text);
-    plx_known_list_free(list, count);
-    return place.known;
-}
-
-/* TRANSFER-3. Also one whose superblock is damaged. */
-static bool is_volume(int fd)
-{
-    uint8_t block[PLX_BLOCK_SIZE];
-    struct plx_superblock super;
-    struct plx_fault why;
-
-    for (off_t slot = 0; slot < PLX_SUPERBLOCK_SLOTS; slot++)
-        if (pread(fd, block, sizeof block, slot * (off_t)sizeof block) == sizeof block &&
-            plx_format_superblock_decode(block, &super, &why) != PLX_ERR_NOT_FOUND)
-            return true;
-    return false;
-}
-
-/* must_open: what cannot be read is refused, too. */
-static int refuse_volume(struct plx_cli *cli, const char *path, bool must_open)
-{
-    char text[PLX_KNOWN_PLACE_TEXT];
-    bool refused = is_known_volume(cli, path, text);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0 && must_open)
-        return plx_file_error(cli, path, "open");
-    if (!refused && fd >= 0 && is_volume(fd)) {
-        snprintf(text, sizeof text, "%.120s is a volume of a store, or a copy of one", path);
-        refused = true;
-    }
-    if (fd >= 0)
-        close(fd);
-    return refused ? plx_cli_fail(cli, PLX_ERR_EXISTS,
-                                  "%s; it is not overwritten, with --force neither: choose another "
-                                  "name",
-                                  text)
-                   : 0;
-}
-
 /* A shell opened it, and its name is not known: of a device it has kept what was there. */
 static int check_stdout(struct plx_cli *cli)
 {
-    struct stat st;
-
     if (isatty(STDOUT_FILENO))
         return plx_cli_usage(cli, "this is not for a terminal; redirect the output");
-    if (fstat(STDOUT_FILENO, &st) || (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode)))
-        return 0;
-    return refuse_volume(cli, "/proc/self/fd/1", false);
+    return plx_overwrite_refuse(cli, "/proc/self/fd/1");
 }
 
 /* Of what exists. */
@@ -522,8 +457,8 @@ static int check_target(struct plx_output *output, const struct stat *st, bool d
     struct plx_cli *cli = output->cli;
 
     if (S_ISBLK(st->st_mode) && !device_ok)
-        return plx_cli_fail(cli, PLX_ERR_INVALID,
-                            "%.120s is a block device; give the name of a file", output->path);
+        return plx_cli_usage(cli, "%.120s is a block device; give the name of a file",
+                             output->path);
     if (S_ISDIR(st->st_mode) || S_ISFIFO(st->st_mode)) {
         errno = EISDIR;
         return S_ISDIR(st->st_mode) ? plx_file_error(cli, output->path, "write") : 0;
@@ -531,9 +466,7 @@ static int check_target(struct plx_output *output, const struct stat *st, bool d
     errno = EEXIST;
     if (!plx_cli_get(cli, "force"))
         return plx_file_error(cli, output->path, "create");
-    if (!S_ISREG(st->st_mode) && !S_ISBLK(st->st_mode))
-        return 0;
-    return refuse_volume(cli, output->path, S_ISBLK(st->st_mode));
+    return plx_overwrite_refuse(cli, output->path);
 }
 
 /* TRANSFER-2. old: what it replaces; NULL: nothing. */
@@ -630,7 +563,7 @@ static int give_name(struct plx_output *output)
 {
     struct plx_cli *cli = output->cli;
     bool replaces = plx_cli_get(cli, "force");
-    int failed, rc = replaces ? refuse_volume(cli, output->target, false) : 0;
+    int failed, rc = replaces ? plx_overwrite_refuse(cli, output->target) : 0;
 
     if (rc) /* it became one meanwhile */
         return rc;

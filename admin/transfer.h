@@ -79,9 +79,11 @@ int plx_for_runs(uint64_t offset, const uint8_t *bytes, size_t length,
  * do. */
 void plx_import_undo(struct plx_cli *cli, const struct plx_name *name,
                      const struct plx_import_mark *mark, bool created, bool touched);
-/* Of the disk that this command has open: how often it was locked so far. Whoever locks it after
- * this command has closed it makes it his, and an undo leaves it alone. */
-int plx_import_mark(struct plx_cli *cli, const struct plx_name *name,
+/* Of the disk that this command has open: how often it was locked so far. Whoever locks it before
+ * this command opens what it *created, or after it has closed it, makes it his: an undo leaves it
+ * alone. In the first case *created becomes false, for the disk is no more than one that was there.
+ */
+int plx_import_mark(struct plx_cli *cli, const struct plx_name *name, bool *created,
                     struct plx_import_mark *ret_mark);
 
 /* ---- Files ---- */

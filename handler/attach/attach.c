@@ -70,13 +70,16 @@
  * ATTACH-15  A superblock that knows fewer extents than the registry proves that the device lost a
  *     write (ATTACH-7). The registry's word counts then (VOLUME-5): everything can be read, and
  *     nobody writes to the store until "store grow" has written the superblock again.
- * ATTACH-16  A process that cannot write to the volume enters nothing in the registry, and no hold.
- *     Its snapshots are protected by one of two things:
+ * ATTACH-16  A process that only reads, and cannot write to the volume or finds no room there,
+ *     enters nothing in the registry, and no hold. One of two things protects its snapshots:
  *         its locks are seen by others   it shares a lock that whoever lets snapshots go looks for
  *                                        (HOLDS-7)
  *         its locks are not seen         nobody has the store open when the reader begins
  *     Otherwise it is refused all snapshots. In the second case a process that opens the store
  *     later does not know of the reader. A process that can write enters holds (ATTACH-5).
+ * ATTACH-17  A growth that fails removes the file that it made for a further volume, unless the
+ *     file has a superblock by then. Volume 0 gets to count a further volume only after that
+ *     (GROW-3), so nobody counts what is removed. A repeated call goes on with what stays.
  * Threads: see attach.h. A claim of an extent runs on the thread of the hook "defer", with a
  *   registry handle of its own. The next tick of the loop takes its answer in.
  * Crash story: locks and extents stay with the instance's row, and its byte lock is free. The next
@@ -90,6 +93,7 @@
 #include <unistd.h>
 
 #include "attach/attach_inside.h"
+#include "engine/base/list.h"
 #include "registry/embedded.h"
 
 /* ---- Waiting for others (ATTACH-12) ---- */
@@ -237,9 +241,7 @@ static int look_at_tenant(struct plx_attach *a, bool *ret_ours, struct plx_fault
     if (tenant.ours && !tenant.here) /* since a boot, or by another name */
         error = begin_tenancy(a, fault);
     *ret_ours = tenant.here || a->tenancy;
-    return error == PLX_ERR_PERMISSION || error == PLX_ERR_READONLY || error == PLX_ERR_BUSY
-               ? 0
-               : error;
+    return plx_error_is_unwritable(error) || error == PLX_ERR_BUSY ? 0 : error;
 }
 
 static int open_registries(struct plx_attach *a, struct plx_fault *fault)
@@ -424,18 +426,14 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
 /* What is given back when the attach is closed. */
 struct returned {
     struct plx_registry_extent *rows;
-    size_t count;
+    size_t count, capacity;
 };
 
 static int return_row(struct returned *returned, const struct plx_registry_extent *row)
 {
-    struct plx_registry_extent *rows =
-        realloc(returned->rows, (returned->count + 1) * sizeof *rows);
-
-    if (!rows)
+    if (!PLX_LIST_ROOM(returned->rows, returned->count, returned->capacity, 16))
         return PLX_ERR_NOMEM;
-    returned->rows = rows;
-    rows[returned->count++] = *row;
+    returned->rows[returned->count++] = *row;
     return 0;
 }
 

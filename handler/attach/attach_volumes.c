@@ -197,34 +197,53 @@ int plx_attach_keep_up(struct plx_attach *a, struct plx_fault *fault)
     return plx_attach_volumes_changed(a, fault);
 }
 
-/* That it is no volume of another store that is known here, or that a host may have. Of this one:
- * what an interrupted call left is gone on with, and a volume under the name that it is open by. */
-static int check_further(struct plx_attach *a, struct plx_device *device,
-                         const struct plx_attach_growth *growth, struct plx_fault *fault)
+/* A volume under another name than that which it is open by, or a copy of it. */
+static int refuse_double(struct plx_attach *a, const struct plx_device *device,
+                         const struct plx_superblock_info *info, struct plx_fault *fault)
 {
-    struct plx_superblock_info info;
     struct plx_store_info store;
-    char uuid[PLX_UUID_TEXT] = "";
-    int error;
 
-    if (plx_superblock_probe(device, &info, NULL) == 0)
-        plx_uuid_text(&info.store, uuid);
-    if (strcmp(uuid, a->row.uuid)) {
-        error =
-            plx_occupied_refuse(&a->paths, &device, 1, growth->unused, a->options.patience, fault);
-        return error || growth->how.force ? error : plx_occupied_refuse_data(device, fault);
-    }
-    error = plx_occupied_refuse_place(&a->paths, device, a->known.identity, fault);
-    if (error)
-        return error;
     plx_store_get_info(a->store, &store);
     for (unsigned i = 0; i < store.volumes; i++)
-        if (plx_uuid_equal(&info.volume, &store.volume[i].id) && !is_member(a, device->name))
+        if (plx_uuid_equal(&info->volume, &store.volume[i].id) && !is_member(a, device->name))
             return plx_fault_set(fault, PLX_ERR_EXISTS,
                                  "%s is a copy of volume %u of store %s (%.100s), or another name "
                                  "of it",
                                  device->name, i, a->known.name, store.volume[i].name);
     return 0;
+}
+
+/* That it is no volume of another store that is known here, or that a host may have. A copy of this
+ * store that was given an identity of its own is another one. Of this one: what an interrupted call
+ * left is gone on with. */
+static int check_further(struct plx_attach *a, struct plx_device *device,
+                         const struct plx_attach_growth *growth, struct plx_fault *fault)
+{
+    struct plx_superblock_info info;
+    char identity[PLX_UUID_TEXT] = "";
+    bool own;
+    int error;
+
+    if (plx_superblock_probe(device, &info, NULL) == 0)
+        plx_uuid_text(&info.identity, identity);
+    own = strcmp(identity, a->known.identity) == 0;
+    error = plx_occupied_refuse_place(&a->paths, device, own ? identity : NULL, fault);
+    if (!error && identity[0])
+        error = refuse_double(a, device, &info, fault);
+    if (error || own)
+        return error;
+    error = plx_occupied_refuse(&a->paths, &device, 1, growth->unused, a->options.patience, fault);
+    return error || growth->how.force ? error : plx_occupied_refuse_data(device, fault);
+}
+
+/* ATTACH-17. Of a device that does not become a volume. */
+static void give_further_up(struct plx_device *device, const char *path)
+{
+    struct plx_superblock_info info;
+
+    if (device->made && plx_superblock_probe(device, &info, NULL) == PLX_ERR_NOT_FOUND)
+        unlink(path);
+    plx_device_close(device);
 }
 
 /* The device under the name that others open it by, made if it is to be. Nobody else uses it (a
@@ -249,7 +268,7 @@ static int open_further(struct plx_attach *a, const struct plx_attach_growth *gr
     if (!error)
         error = plx_device_share(device, fault);
     if (error)
-        plx_device_close(device);
+        give_further_up(device, growth->path);
     else
         *ret_device = device;
     return error;
@@ -279,8 +298,7 @@ static void know_further(struct plx_attach *a)
 static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
                    struct plx_grown *ret_grown, struct plx_fault *fault)
 {
-    bool dry_run = growth->how.dry_run, made;
-    struct plx_superblock_info info;
+    bool dry_run = growth->how.dry_run;
     struct plx_device *device;
     int error;
 
@@ -291,7 +309,6 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
     error = open_further(a, growth, &device, fault);
     if (error)
         return error;
-    made = device->made && plx_superblock_probe(device, &info, NULL) == PLX_ERR_NOT_FOUND;
     error = dry_run ? 0
                     : plx_registry_growth_join(a->registry, a->row.id, a->instance.row.id,
                                                device->name);
@@ -299,10 +316,10 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
         plx_registry_fault(a->registry, error, fault);
     else
         error = plx_store_add_volume(a->store, device, &growth->how, ret_grown, fault);
-    if (error || !ret_grown->added || dry_run)
+    if (error)
+        give_further_up(device, growth->path);
+    else if (!ret_grown->added || dry_run)
         plx_device_close(device);
-    if (made && plx_grow_refused(error))
-        unlink(growth->path);
     return error;
 }
 

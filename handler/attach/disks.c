@@ -151,6 +151,18 @@ static int check_stands_still(struct plx_attach *a, struct plx_fault *fault)
                  : error;
 }
 
+static int hold_by_row(struct plx_attach *a, const char *vdi, uint64_t seq, uint64_t *ret_hold,
+                       struct plx_fault *fault)
+{
+    int error = a->registered ? 0 : plx_attach_register_instance(a, fault);
+
+    if (error)
+        return error;
+    error = plx_hold_wait(a->registry, &a->paths, plx_registry_locks(a->registry), vdi, seq,
+                          a->instance.row.id, a->options.patience, ret_hold);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
 /* ATTACH-16. Protects the reader by a shared lock instead of a hold. */
 static int hold_without_writing(struct plx_attach *a, const char *vdi, struct plx_fault *fault)
 {
@@ -173,16 +185,11 @@ int plx_attach_hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq,
     *ret_hold = 0;
     if (!seq)
         return 0;
-    if (!a->registered && !a->unwritable)
-        error = plx_attach_register_instance(a, fault);
-    if (a->unwritable ||
-        (a->options.read_only && (error == PLX_ERR_PERMISSION || error == PLX_ERR_READONLY)))
+    if (!a->unwritable)
+        error = hold_by_row(a, vdi, seq, ret_hold, fault);
+    if (a->unwritable || (a->options.read_only && plx_error_is_unwritable(error)))
         return hold_without_writing(a, vdi, fault);
-    if (error)
-        return error;
-    error = plx_hold_wait(a->registry, &a->paths, plx_registry_locks(a->registry), vdi, seq,
-                          a->instance.row.id, a->options.patience, ret_hold);
-    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+    return error;
 }
 
 void plx_attach_release_instant(struct plx_attach *a, uint64_t hold)

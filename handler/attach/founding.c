@@ -11,8 +11,11 @@
  *     writing it fails in the end, the error says that the store is whole and how to enter it.
  * FOUNDING-4  A format that fails removes the files that it created. It keeps a file that already
  *     had a superblock when the format got it for itself: another format was quicker.
+ * FOUNDING-5  A format that does not overwrite says which command helps with what is there. A store
+ *     without a row is none that could be imported: its format is repeated with --force, or its
+ *     registry is made anew.
  * Threads: the caller's.
- * Crash story: FOUNDING-2. The operator repeats the format, which begins again.
+ * Crash story: FOUNDING-2. The operator repeats the format, which begins again with --force.
  */
 #include "attach/founding.h"
 
@@ -100,6 +103,49 @@ static void close_all(struct volumes *volumes, bool failed)
     plx_volumes_close(volumes->devices, volumes->count);
 }
 
+/* Whether the device is volume 0 of a store whose registry cannot be read, or has no row of it. */
+static bool is_rowless(struct plx_device *device, struct plx_superblock_info *ret_store)
+{
+    const struct plx_embedded_options look = {
+        .volume = device->name, .who = "", .read_only = true, .beside = true};
+    struct plx_registry_store row;
+    struct plx_registry *registry;
+    char uuid[PLX_UUID_TEXT];
+    int error;
+
+    if (plx_superblock_probe(device, ret_store, NULL) || ret_store->volume_index != 0)
+        return false;
+    error = plx_embedded_open(&look, &registry, NULL);
+    if (error)
+        return error == PLX_ERR_REGISTRY;
+    plx_uuid_text(&ret_store->store, uuid);
+    error = plx_registry_store_get(registry, uuid, &row);
+    plx_registry_close(registry);
+    return error == PLX_ERR_NOT_FOUND || error == PLX_ERR_REGISTRY;
+}
+
+/* FOUNDING-5 */
+static int refuse_rowless(struct plx_device *device, struct plx_fault *fault)
+{
+    struct plx_superblock_info store;
+
+    return is_rowless(device, &store)
+               ? plx_fault_set(fault, PLX_ERR_EXISTS,
+                               "%s: holds store %s with a registry that cannot be read: if its "
+                               "format was not finished, --force formats it anew; if it was in "
+                               "use, 'parallax store import' or, where that refuses, 'parallax "
+                               "store rebuild-registry' brings it back",
+                               device->name, store.store_name)
+               : 0;
+}
+
+static int refuse_contents(struct plx_device *device, struct plx_fault *fault)
+{
+    int error = refuse_rowless(device, fault);
+
+    return error ? error : plx_occupied_refuse_data(device, fault);
+}
+
 /* FOUNDING-1 */
 static int format_volumes(const struct plx_paths *paths, const char *const *names, unsigned count,
                           uint64_t size, const struct plx_format_options *options, bool unused,
@@ -120,7 +166,7 @@ static int format_volumes(const struct plx_paths *paths, const char *const *name
     if (!error)
         error = plx_occupied_refuse(paths, volumes->devices, count, unused, patience, fault);
     for (unsigned i = 0; i < count && !options->force && !error; i++)
-        error = plx_occupied_refuse_data(volumes->devices[i], fault);
+        error = refuse_contents(volumes->devices[i], fault);
     return error ? error
                  : plx_store_format(volumes->devices, count, &format, &env, ret_info, fault);
 }

@@ -24,6 +24,19 @@
 
 /* ---- Importing ---- */
 
+/* As whoever opens the store would find it (VOLUME-3). */
+static int check_whole(const struct plx_device *device, const struct plx_superblock_info *info,
+                       struct plx_fault *fault)
+{
+    return info->volume_bytes <= device->bytes
+               ? 0
+               : plx_fault_set(fault, PLX_ERR_CORRUPT,
+                               "%s: truncated: %llu bytes, the superblock says %llu; restore the "
+                               "missing part",
+                               device->name, (unsigned long long)device->bytes,
+                               (unsigned long long)info->volume_bytes);
+}
+
 static int identify(const char *const *paths, unsigned count, bool mixed,
                     const struct plx_patience *patience, struct plx_known *known,
                     struct plx_fault *fault)
@@ -42,16 +55,20 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
         struct plx_superblock_info info;
 
         error = plx_superblock_probe(devices[i], &info, fault);
+        if (!error)
+            error = check_whole(devices[i], &info, fault);
         if (error)
             break;
-        if (i == 0)
-            identity = info.identity;
-        if (i == 0 || info.volume_index == 0)
+        if (i == 0) {
             first = info;
+            identity = info.identity;
+        }
         most = info.volumes > most ? info.volumes : most;
         if (!plx_uuid_equal(&info.store, &first.store))
-            error = plx_fault_set(fault, PLX_ERR_INVALID, "%s belongs to another store (%s)",
-                                  paths[i], info.store_name);
+            error = plx_fault_set(fault, PLX_ERR_INVALID,
+                                  "%.120s is a volume of store %s, and %.120s of store %s, which "
+                                  "is another one; name the volumes of one store",
+                                  paths[0], first.store_name, paths[i], info.store_name);
         else if (!mixed && !plx_uuid_equal(&info.identity, &identity))
             error =
                 plx_fault_set(fault, PLX_ERR_INVALID,
@@ -66,6 +83,8 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
                                   plx_plural(info.volumes));
         else
             ordered[info.volume_index] = paths[i];
+        if (info.volume_index == 0)
+            first = info;
     }
     plx_volumes_close(devices, count);
     if (!error && first.volumes != count && most != count)

@@ -6,6 +6,8 @@
  *     the file. A password in a URL, which entries of earlier versions had, is left out.
  * KNOWN-3  A lock on the folder is held from asking whether a name is free until the entry is
  *     written. So when two stores are given one name at the same time, one of them gets it.
+ * KNOWN-4  One entry that cannot be read hides none of the others: what these say counts first.
+ *     Only where they say nothing is it an error, for the answer may be in that entry.
  * Threads: any.
  * Crash story: a crash leaves the old entry or the new one. It may also leave a file ".NAME.PID",
  *   which the next writer with that process number replaces.
@@ -235,7 +237,7 @@ static int get_by_identity(const struct plx_paths *paths, const char *identity,
 {
     struct plx_known *list;
     size_t count;
-    struct plx_fault why = {0}; /* one that cannot be read may be it */
+    struct plx_fault why = {0}; /* KNOWN-4 */
     bool found = false;
     int error = plx_known_list(paths, &list, &count, fault);
 
@@ -316,10 +318,12 @@ int plx_known_free_name(const struct plx_paths *paths, const char *name, struct 
 int plx_known_at(const struct plx_known *list, size_t count, const char *but, const char *volume,
                  struct plx_known_place *ret_place, struct plx_fault *fault)
 {
+    const struct plx_fault *problem = NULL;
+
     *ret_place = (struct plx_known_place){.overlap = PLX_APART};
     for (size_t i = 0; i < count && ret_place->overlap != PLX_SAME; i++) {
         if (list[i].problem.code)
-            return plx_fault_set(fault, list[i].problem.code, "%s", list[i].problem.text);
+            problem = &list[i].problem; /* KNOWN-4 */
         if (but && strcmp(list[i].identity, but) == 0)
             continue;
         for (unsigned v = 0; v < list[i].volumes && ret_place->overlap != PLX_SAME; v++) {
@@ -329,7 +333,8 @@ int plx_known_at(const struct plx_known *list, size_t count, const char *but, co
                 *ret_place = (struct plx_known_place){&list[i], list[i].volume[v], overlap};
         }
     }
-    return 0;
+    return problem && !ret_place->known ? plx_fault_set(fault, problem->code, "%s", problem->text)
+                                        : 0;
 }
 
 void plx_known_name_place(const struct plx_known_place *place, const char *volume,

@@ -45,7 +45,8 @@ struct plx_known_place {
 };
 /* Which volume of a list's stores is there, or overlaps with it, whatever their names; the same one
  * rather than one that only overlaps. `but`: an identity whose stores do not count, or NULL. An
- * entry that cannot be read is an error, since nobody knows where its volumes are. */
+ * entry that cannot be read is an error where no other one has a volume there, since nobody knows
+ * where its own are. */
 int plx_known_at(const struct plx_known *list, size_t count, const char *but, const char *volume,
                  struct plx_known_place *ret_place, struct plx_fault *fault);
 /* How to say what `volume` is, which is there: "PATH is a volume of store NAME", or overlaps one.

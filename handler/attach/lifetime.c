@@ -76,11 +76,11 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
         if (!undone || undone == PLX_ERR_NOT_FOUND || error == PLX_ERR_EXISTS)
             plx_attach_finish_creation(a, &held, NULL);
         if (error == PLX_ERR_EXISTS && undone == PLX_ERR_REGISTRY)
-            plx_fault_set(fault, error,
-                          "slot %u of the store, where %.80s was to be, holds %.80s: the registry "
-                          "lost a write; 'parallax store rebuild-registry' makes it anew from the "
-                          "store",
-                          row->slot, row->name, now.name);
+            error = plx_fault_set(
+                fault, undone,
+                "slot %u of the store, where %.80s was to be, holds %.80s: the registry lost a "
+                "write; 'parallax store rebuild-registry' makes it anew from the store",
+                row->slot, row->name, now.name);
         plx_attach_in_doubt(a, undone, &why);
         return error;
     }

@@ -12,6 +12,10 @@
  * OCCUPIED-4  A device whose beginning was lost, to a partition table or to zeroes, may still hold
  *     somebody's only copy. So data is looked for at places all over the device, where headers of
  *     extents and block groups of file systems begin.
+ * OCCUPIED-5  A spare superblock does not count by itself (VOLUME-6). But a store that is known
+ *     here and named by it may have its volume again by it alone, whatever the other superblocks
+ *     hold now. The entry of the store need not name the device: it may be older than the volume.
+ *     So the operator's word is not enough then.
  * Threads: the caller's.
  * Crash story: nothing is written here.
  */
@@ -168,45 +172,86 @@ static bool is_first(struct plx_device *device, const struct plx_uuid *store)
            plx_uuid_equal(&info.store, store);
 }
 
+/* Of a store that is known here, wherever its entry says that its volumes lie. spare: the device
+ * says so in its spare superblock only. */
+static int refuse_identity(const struct plx_paths *paths, const struct plx_device *device,
+                           const struct plx_uuid *id, bool spare, struct plx_fault *fault)
+{
+    char identity[PLX_UUID_TEXT], disks[160];
+    struct plx_known known;
+    int error;
+
+    plx_uuid_text(id, identity);
+    error = plx_known_get(paths, identity, &known, fault);
+    if (error)
+        return error == PLX_ERR_NOT_FOUND ? 0 : error;
+    name_disks(&known, disks, sizeof disks);
+    error = plx_fault_set(fault, PLX_ERR_EXISTS,
+                          spare ? "%.200s was a volume of store %s (%s), as its spare superblock "
+                                  "says; 'parallax store restore-superblock' makes it one again, "
+                                  "'parallax store forget %s' first, if it is to be overwritten"
+                                : "%.200s is a volume of store %s (%s); 'parallax store forget %s' "
+                                  "first, if it is to be overwritten",
+                          device->name, known.name, disks, known.name);
+    plx_known_done(&known);
+    return error;
+}
+
+/* OCCUPIED-5 */
+static int refuse_spare(const struct plx_paths *paths, struct plx_device *device,
+                        struct plx_fault *fault)
+{
+    uint8_t block[PLX_BLOCK_SIZE];
+    struct plx_superblock spare;
+
+    return plx_superblock_read_spare(device, block, &spare, NULL)
+               ? 0
+               : refuse_identity(paths, device, &spare.identity, true, fault);
+}
+
+/* OCCUPIED-2. Of a store that is not known here. */
+static int refuse_unknown(const struct plx_paths *paths, struct plx_device *const *devices,
+                          unsigned count, struct plx_device *device,
+                          const struct plx_superblock_info *info, bool unused,
+                          const struct plx_patience *patience, struct plx_fault *fault)
+{
+    char uuid[PLX_UUID_TEXT], text[160];
+
+    plx_uuid_text(&info->store, uuid);
+    if (info->volume_index == 0)
+        return refuse_tenant(paths, device, uuid, unused, patience, fault);
+    for (unsigned i = 0; i < count; i++)
+        if (is_first(devices[i], &info->store))
+            return 0; /* it is asked itself */
+    snprintf(text, sizeof text, "is volume %u of store %s, and only its volume 0 tells whose it is",
+             info->volume_index, info->store_name);
+    return refuse_untold(device, unused, text, fault);
+}
+
 static int refuse_superblock(const struct plx_paths *paths, struct plx_device *const *devices,
                              unsigned count, struct plx_device *device, bool unused,
                              const struct plx_patience *patience, struct plx_fault *fault)
 {
     struct plx_superblock_info info;
-    struct plx_known known;
-    char uuid[PLX_UUID_TEXT], identity[PLX_UUID_TEXT], text[160];
-    int error = plx_superblock_probe(device, &info, NULL);
+    int error = plx_superblock_probe(device, &info, NULL), refused;
 
     if (error == PLX_ERR_NOT_FOUND)
         return 0;
-    if (error == PLX_ERR_CORRUPT || error == PLX_ERR_UNSUPPORTED)
+    if (error && error != PLX_ERR_CORRUPT && error != PLX_ERR_UNSUPPORTED)
+        return plx_fault_set(fault, error, "%s: cannot be read: %s", device->name,
+                             plx_error_text(error));
+    refused = error ? 0 : refuse_identity(paths, device, &info.identity, false, fault);
+    if (!refused)
+        refused = refuse_spare(paths, device, fault);
+    if (refused)
+        return refused;
+    if (error)
         return refuse_untold(device, unused,
                              error == PLX_ERR_CORRUPT
                                  ? "holds a store whose superblocks are damaged"
                                  : "holds a store of another version",
                              fault);
-    if (error)
-        return plx_fault_set(fault, error, "%s: cannot be read: %s", device->name,
-                             plx_error_text(error));
-    plx_uuid_text(&info.store, uuid);
-    plx_uuid_text(&info.identity, identity);
-    error = plx_known_get(paths, identity, &known, fault);
-    if (!error) {
-        error =
-            refuse_known(&(struct plx_known_place){&known, device->name, PLX_SAME}, device, fault);
-        plx_known_done(&known);
-        return error;
-    }
-    if (error != PLX_ERR_NOT_FOUND)
-        return error;
-    if (info.volume_index == 0)
-        return refuse_tenant(paths, device, uuid, unused, patience, fault);
-    for (unsigned i = 0; i < count; i++)
-        if (is_first(devices[i], &info.store))
-            return 0; /* it is asked itself */
-    snprintf(text, sizeof text, "is volume %u of store %s, and only its volume 0 tells whose it is",
-             info.volume_index, info.store_name);
-    return refuse_untold(device, unused, text, fault);
+    return refuse_unknown(paths, devices, count, device, &info, unused, patience, fault);
 }
 
 /* OCCUPIED-1 */

@@ -35,6 +35,9 @@
  *     calls such a block free is not believed. Disks that are refused (REBUILD-7) do not count,
  *     because their blocks may be another disk's by now. What a damaged disk no longer leads to is
  *     not protected by this.
+ * REBUILD-10  A name that the registry would not take keeps nobody from any disk: a record with a
+ *     name that no disk may have is entered with one made of its UUID, a further record with the
+ *     name of another live disk with one made of its slot. The record keeps what it has.
  * Threads: the caller's.
  * Crash story: a crash leaves the old registry or a blank one (REBUILD-2), and the file. The next
  *   call begins again.

@@ -32,7 +32,7 @@ struct rebuild {
     struct plx_registry_extent *extents;
     struct plx_registry_vdi *vdis;
     struct plx_registry_instance *instances;
-    size_t extent_count, vdi_count, instance_count;
+    size_t extent_count, vdi_count, instance_count, instance_capacity;
 };
 
 /* rebuild.c */

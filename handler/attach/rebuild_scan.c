@@ -6,19 +6,16 @@
 
 #include "attach/doors.h"
 #include "attach/rebuild_inside.h"
+#include "engine/base/list.h"
 
 static int found_instance(struct rebuild *r, uint64_t id)
 {
-    struct plx_registry_instance *bigger;
-
     for (size_t i = 0; i < r->instance_count; i++)
         if (r->instances[i].id == id)
             return 0;
-    bigger = realloc(r->instances, (r->instance_count + 1) * sizeof *bigger);
-    if (!bigger)
+    if (!PLX_LIST_ROOM(r->instances, r->instance_count, r->instance_capacity, 16))
         return plx_rebuilding_no_memory(r);
-    r->instances = bigger;
-    bigger[r->instance_count++] = (struct plx_registry_instance){
+    r->instances[r->instance_count++] = (struct plx_registry_instance){
         .id = id, .store = r->row, .role = "lost", .started_ns = 1}; /* REBUILD-4 */
     return 0;
 }
@@ -156,6 +153,81 @@ static void keep_known(struct rebuild *r, const struct plx_vdi_info *vdi,
         row->name);
 }
 
+/* ---- REBUILD-10 ---- */
+
+static void tell_name(struct rebuild *r, const struct plx_registry_vdi *row, const char *why)
+{
+    if (!row->deleted)
+        plx_rebuilding_tell_lost(r, "the virtual disk in slot %u %s; it is called %s now",
+                                 row->slot, why, row->name);
+}
+
+static void replace_invalid_name(struct rebuild *r, struct plx_registry_vdi *row)
+{
+    char why[160];
+
+    if (!plx_name_check("vdi", row->name, why, sizeof why))
+        return;
+    snprintf(row->name, sizeof row->name, "vdi-%s", row->id);
+    tell_name(r, row, "has a name that no virtual disk may have");
+}
+
+struct named {
+    struct plx_registry_vdi *row;
+    bool renamed;
+};
+
+/* By name. Of those with one name, one that has always had it comes first, and keeps it. */
+static int compare_names(const void *one, const void *other)
+{
+    const struct named *a = one, *b = other;
+    int order = strcmp(a->row->name, b->row->name);
+
+    if (!order)
+        order = a->renamed - b->renamed;
+    return order ? order : (a->row->slot > b->row->slot) - (a->row->slot < b->row->slot);
+}
+
+/* Renames all but the first of those that have one name. A name that is made may be another disk's
+ * as well, so this goes on until each has its own. */
+static void rename_equals(struct named *live, size_t count)
+{
+    bool again = true;
+
+    while (again) {
+        again = false;
+        qsort(live, count, sizeof *live, compare_names);
+        for (size_t i = count; i-- > 1;) {
+            struct plx_registry_vdi *row = live[i].row;
+            char name[sizeof row->name];
+
+            if (strcmp(row->name, live[i - 1].row->name))
+                continue;
+            snprintf(name, sizeof name, "%.200s-slot-%u", row->name, row->slot);
+            memcpy(row->name, name, sizeof name);
+            live[i].renamed = again = true;
+        }
+    }
+}
+
+static int replace_equal_names(struct rebuild *r)
+{
+    struct named *live = calloc(r->vdi_count + 1, sizeof *live);
+    size_t count = 0;
+
+    if (!live)
+        return plx_rebuilding_no_memory(r);
+    for (size_t i = 0; i < r->vdi_count; i++)
+        if (!r->vdis[i].deleted) /* its name is free */
+            live[count++].row = &r->vdis[i];
+    rename_equals(live, count);
+    for (size_t i = 0; i < count; i++)
+        if (live[i].renamed)
+            tell_name(r, live[i].row, "has another one's name");
+    free(live);
+    return 0;
+}
+
 static int scan_vdi(struct rebuild *r, uint32_t slot)
 {
     struct plx_registry_vdi *row = &r->vdis[r->vdi_count], old;
@@ -184,6 +256,7 @@ static int scan_vdi(struct rebuild *r, uint32_t slot)
     };
     plx_uuid_text(&vdi.id, row->id);
     memcpy(row->name, vdi.name, sizeof row->name);
+    replace_invalid_name(r, row);
     if (vdi.parent_seq)
         plx_uuid_text(&vdi.parent, row->parent);
     if (r->knows) {
@@ -209,5 +282,5 @@ int plx_rebuilding_scan_vdis(struct rebuild *r)
         return plx_rebuilding_no_memory(r);
     for (uint32_t slot = 0; !error && plx_vdi_next_slot(r->store, &scan, &slot); slot++)
         error = scan_vdi(r, slot);
-    return error;
+    return error ? error : replace_equal_names(r);
 }

@@ -8,6 +8,9 @@
  * VOLUMES-3  The registry's rows are believed only if they can be true: the ranges follow each
  *     other from 0 without gaps (STORES-1), and there are no more volumes than a store may have.
  *     Otherwise the store is not opened by them.
+ * VOLUMES-4  A volume is entered under a name that means the same to every process. A descriptor's
+ *     name (/proc/self/fd/3, /dev/fd/3) is gone with its process, so the path that it leads to
+ *     takes its place. What has no path, such as a deleted file or a memfd, is refused.
  * Threads: the caller's.
  * Crash story: whoever opens the store for writing next enters what the registry is missing.
  */
@@ -17,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void plx_volumes_close(struct plx_device **devices, unsigned count)
@@ -210,14 +214,56 @@ int plx_volumes_register(struct plx_registry *registry, int64_t id, struct plx_s
     return error;
 }
 
+/* The length of the part of a path that names an open descriptor; 0: it has none. */
+static int descriptor_part(const char *path)
+{
+    int length = 0;
+
+    sscanf(path, "/dev/fd/%*u%n", &length);
+    sscanf(path, "/proc/self/fd/%*u%n", &length);
+    sscanf(path, "/proc/thread-self/fd/%*u%n", &length);
+    sscanf(path, "/proc/%*u/fd/%*u%n", &length);
+    return length;
+}
+
+/* VOLUMES-4. Puts the path that a descriptor leads to in place of the descriptor. */
+static int name_descriptor(char **path, struct plx_fault *fault)
+{
+    int length = descriptor_part(*path);
+    char link[PLX_PATH_MAX], real[PLX_PATH_MAX] = "", *named;
+    struct stat by_link, by_name;
+
+    if (!length)
+        return 0;
+    snprintf(link, sizeof link, "%.*s", length, *path);
+    if (readlink(link, real, sizeof real - 1) < 0 || stat(link, &by_link) || stat(real, &by_name) ||
+        by_link.st_dev != by_name.st_dev || by_link.st_ino != by_name.st_ino)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%.150s: a volume needs a name that lasts, and what this descriptor "
+                             "leads to has none; name a file or device by its path",
+                             *path);
+    if (asprintf(&named, "%s%s", real, *path + length) < 0)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    free(*path);
+    *path = named;
+    return 0;
+}
+
 int plx_volumes_absolute(const char *path, char **ret_path, struct plx_fault *fault)
 {
-    char folder[PLX_PATH_MAX];
-    bool whole = path[0] == '/' || strstr(path, "://");
-    int length;
+    char folder[PLX_PATH_MAX], *whole;
+    bool is_whole = path[0] == '/' || strstr(path, "://");
+    int length, error;
 
-    if (!whole && !getcwd(folder, sizeof folder))
+    if (!is_whole && !getcwd(folder, sizeof folder))
         return plx_fault_set(fault, PLX_ERR_SYSTEM, "%s: the current folder has no name", path);
-    length = whole ? asprintf(ret_path, "%s", path) : asprintf(ret_path, "%s/%s", folder, path);
-    return length < 0 ? plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory") : 0;
+    length = is_whole ? asprintf(&whole, "%s", path) : asprintf(&whole, "%s/%s", folder, path);
+    if (length < 0)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    error = name_descriptor(&whole, fault);
+    if (error)
+        free(whole);
+    else
+        *ret_path = whole;
+    return error;
 }

@@ -33,7 +33,7 @@ int plx_volumes_registered(struct plx_registry *registry, int64_t store, uint64_
 int plx_volumes_register(struct plx_registry *registry, int64_t id, struct plx_store *store,
                          const char *const *paths, struct plx_fault *fault);
 /* A file by an absolute path, since others will open it from elsewhere; to be freed. Links stay as
- * they are: names that last, such as those below /dev/disk, are links. */
+ * they are: names that last, such as those below /dev/disk, are links. INVALID: VOLUMES-4. */
 int plx_volumes_absolute(const char *path, char **ret_path, struct plx_fault *fault);
 
 #endif

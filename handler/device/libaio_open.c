@@ -17,6 +17,20 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+/* What to do about it, where there is something. */
+static const char *advice(int error)
+{
+    switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+        return "; make room there, or choose another place";
+    case EFBIG:
+        return "; a limit (ulimit -f) or the file system allows no file of that size";
+    default:
+        return "";
+    }
+}
+
 int plx_aio_open_error(const char *path, const char *doing, int error, struct plx_fault *fault)
 {
     int code = PLX_ERR_SYSTEM;
@@ -50,7 +64,8 @@ int plx_aio_open_error(const char *path, const char *doing, int error, struct pl
         code = PLX_ERR_NOMEM;
         break;
     }
-    return plx_fault_set(fault, code, "cannot %s %s: %s", doing, path, strerror(error));
+    return plx_fault_set(fault, code, "cannot %s %s: %s%s", doing, path, strerror(error),
+                         advice(error));
 }
 
 /* ---- Opening ---------------------------------------------------------------------------- */

@@ -5,9 +5,16 @@
  *     is built on.
  * STORAGE-2  Two volumes are the same where a place of their own is shared, and overlap where one's
  *     own is below the other. Two that only have something below them in common, such as partitions
- *     of one disk, are apart.
+ *     of one disk or files of one file system, are apart.
  * STORAGE-3  Nothing is opened for writing: closing such a descriptor makes udev look at a device
  *     anew.
+ * STORAGE-4  Each place that is found is asked in turn what it lies in or is built on. So it does
+ *     not matter how many layers there are, nor in which order. Only a volume's own places lead to
+ *     further ones of its own, and they are a chain of loop devices, so they come first in the
+ *     list.
+ * STORAGE-5  What a loop device shows it says itself, by file system and inode. The path that the
+ *     kernel has for it counts only where the device cannot be opened: the file may have been
+ *     deleted, or the path may mean another file in this mount namespace.
  * Threads: any.
  * Crash story: nothing is written here.
  */
@@ -16,7 +23,9 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/btrfs.h>
 #include <linux/loop.h>
+#include <linux/major.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -27,6 +36,7 @@
 #include <unistd.h>
 
 #include "device/bytelock.h"
+#include "engine/engine.h"
 
 #define PLACES_MAX 128u /* more, of a device built on so many, are not looked at */
 #define BLOCK_DEVICE UINT64_MAX
@@ -37,6 +47,7 @@ struct place { /* STORAGE-1 */
 };
 
 struct storage {
+    const char *name;               /* by which it is looked at */
     struct place place[PLACES_MAX]; /* its own come first */
     unsigned own, count;
 };
@@ -88,73 +99,162 @@ static bool read_number(const char *path, dev_t *ret_number)
     return found;
 }
 
-/* From `at` on: for each block device in the list what it lies in or is built on follows. */
-static void add_below(struct storage *storage, unsigned at)
+/* What is below: the block devices in a folder of /sys. */
+static void add_each(struct storage *storage, const char *folder)
 {
-    for (; at < storage->count; at++) {
-        const struct place *place = &storage->place[at];
-        dev_t number = place->inode, below;
-        struct dirent *entry;
-        char path[PATH_MAX];
-        DIR *folder;
+    DIR *entries = opendir(folder);
+    struct dirent *entry;
+    char path[PATH_MAX];
+    dev_t number;
 
-        if (place->device != BLOCK_DEVICE)
-            continue;
-        snprintf(path, sizeof path, SYS_NUMBER "/../dev", major(number), minor(number));
-        if (is_partition(number) && read_number(path, &below))
-            add(storage, numbered(below), false);
-        snprintf(path, sizeof path, SYS_NUMBER "/slaves", major(number), minor(number));
-        folder = opendir(path);
-        while (folder && (entry = readdir(folder))) {
-            snprintf(path, sizeof path, SYS_NUMBER "/slaves/%s/dev", major(number), minor(number),
-                     entry->d_name);
-            if (entry->d_name[0] != '.' && read_number(path, &below))
-                add(storage, numbered(below), false);
-        }
-        if (folder)
-            closedir(folder);
+    while (entries && (entry = readdir(entries))) {
+        snprintf(path, sizeof path, "%s/%s/dev", folder, entry->d_name);
+        if (entry->d_name[0] != '.' && read_number(path, &number))
+            add(storage, numbered(number), false);
     }
+    if (entries)
+        closedir(entries);
 }
 
-/* What a loop device shows is its own; a partition of one lies in that. */
-static void add_loop(struct storage *storage, int fd, bool own)
+/* ---- Files ------------------------------------------------------------------------------- */
+
+static bool is_same_file(const struct stat *one, const struct stat *other)
 {
-    struct loop_info64 loop;
-
-    if (ioctl(fd, LOOP_GET_STATUS64, &loop))
-        return;
-    if (loop.lo_rdevice)
-        add(storage, numbered(loop.lo_rdevice), own);
-    else
-        add(storage, (struct place){loop.lo_device, loop.lo_inode}, own);
+    return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
 }
 
-static void find_block_device(const char *name, dev_t number, struct storage *ret_storage)
+/* A file of btrfs has a number that is no block device's, and btrfs may have several of those. */
+static void add_btrfs(struct storage *storage, const char *name, const struct stat *file)
 {
     int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* STORAGE-3 */
+    struct btrfs_ioctl_fs_info_args info = {0};
+    char text[37], folder[96];
+    struct plx_uuid id;
+    struct stat st;
 
-    add(ret_storage, numbered(number), true);
-    if (fd >= 0) {
-        add_loop(ret_storage, fd, !is_partition(number));
-        close(fd);
+    if (fd < 0)
+        return;
+    if (!fstat(fd, &st) && is_same_file(&st, file) && !ioctl(fd, BTRFS_IOC_FS_INFO, &info)) {
+        memcpy(id.b, info.fsid, sizeof id.b);
+        plx_uuid_text(&id, text);
+        snprintf(folder, sizeof folder, "/sys/fs/btrfs/%s/devices", text);
+        add_each(storage, folder);
     }
-    add_below(ret_storage, 0);
+    close(fd);
 }
 
-/* ---- Comparing --------------------------------------------------------------------------- */
+/* A file, with the block devices that its file system is on, or a block device. */
+static void add_stated(struct storage *storage, const char *name, const struct stat *st, bool own)
+{
+    if (S_ISBLK(st->st_mode)) {
+        add(storage, numbered(st->st_rdev), own);
+        return;
+    }
+    add(storage, (struct place){st->st_dev, st->st_ino}, own);
+    if (major(st->st_dev))
+        add(storage, numbered(st->st_dev), false);
+    else
+        add_btrfs(storage, name, st);
+}
 
+/* ---- Loop devices ------------------------------------------------------------------------ */
+
+/* The name of a block device as the kernel gave it. */
+static void name_device(dev_t number, char ret_name[PATH_MAX])
+{
+    char path[64], link[PATH_MAX - 8];
+    const char *last;
+    ssize_t length;
+
+    snprintf(path, sizeof path, SYS_NUMBER, major(number), minor(number));
+    length = readlink(path, link, sizeof link - 1);
+    link[length < 0 ? 0 : length] = '\0';
+    last = strrchr(link, '/');
+    snprintf(ret_name, PATH_MAX, "/dev/%s", last ? last + 1 : link);
+}
+
+/* The path of the file or device that a loop device shows, as the kernel has it; "": none. */
+static void read_backing_file(dev_t number, char ret_path[PATH_MAX])
+{
+    char path[96];
+    size_t length = 0;
+    FILE *file;
+
+    snprintf(path, sizeof path, SYS_NUMBER "/loop/backing_file", major(number), minor(number));
+    file = fopen(path, "re");
+    if (file) {
+        length = fread(ret_path, 1, PATH_MAX - 1, file);
+        fclose(file);
+    }
+    ret_path[length ? length - 1 : 0] = '\0'; /* without the end of the line */
+}
+
+/* STORAGE-5. false: `name` is not that device, or it cannot be opened, or it shows nothing. */
+static bool ask_loop(const char *name, dev_t number, struct stat *ret_shown)
+{
+    int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* STORAGE-3 */
+    struct loop_info64 loop;
+    struct stat st;
+    bool told = fd >= 0 && !fstat(fd, &st) && S_ISBLK(st.st_mode) && st.st_rdev == number &&
+                !ioctl(fd, LOOP_GET_STATUS64, &loop);
+
+    if (fd >= 0)
+        close(fd);
+    if (told)
+        *ret_shown = (struct stat){.st_mode = loop.lo_rdevice ? S_IFBLK : S_IFREG,
+                                   .st_dev = loop.lo_device,
+                                   .st_ino = loop.lo_inode,
+                                   .st_rdev = loop.lo_rdevice};
+    return told;
+}
+
+/* What a loop device shows is all of it, whatever its offset. */
+static void add_loop(struct storage *storage, unsigned at)
+{
+    dev_t number = storage->place[at].inode;
+    char name[PATH_MAX], file[PATH_MAX];
+    struct stat shown;
+
+    if (major(number) != LOOP_MAJOR || is_partition(number))
+        return;
+    name_device(number, name);
+    read_backing_file(number, file);
+    if ((at == 0 && ask_loop(storage->name, number, &shown)) || ask_loop(name, number, &shown) ||
+        stat(file, &shown) == 0)
+        add_stated(storage, file, &shown, at < storage->own);
+}
+
+/* ---- Layers ------------------------------------------------------------------------------ */
+
+static void add_below_device(struct storage *storage, unsigned at)
+{
+    dev_t number = storage->place[at].inode, disk;
+    char path[96];
+
+    snprintf(path, sizeof path, SYS_NUMBER "/../dev", major(number), minor(number));
+    if (is_partition(number) && read_number(path, &disk))
+        add(storage, numbered(disk), false);
+    snprintf(path, sizeof path, SYS_NUMBER "/slaves", major(number), minor(number));
+    add_each(storage, path);
+    add_loop(storage, at);
+}
+
+/* STORAGE-4 */
 static void find(const char *name, struct storage *ret_storage)
 {
     struct stat st;
 
+    ret_storage->name = name;
     ret_storage->own = ret_storage->count = 0;
     if (stat(name, &st))
         return;
-    if (S_ISBLK(st.st_mode))
-        find_block_device(name, st.st_rdev, ret_storage);
-    else
-        add(ret_storage, (struct place){st.st_dev, st.st_ino}, true);
+    add_stated(ret_storage, name, &st, true);
+    for (unsigned at = 0; at < ret_storage->count; at++)
+        if (ret_storage->place[at].device == BLOCK_DEVICE)
+            add_below_device(ret_storage, at);
 }
+
+/* ---- Comparing --------------------------------------------------------------------------- */
 
 /* STORAGE-2. Of the first one's own. */
 static enum plx_overlap compare(const struct storage *one, const struct storage *other)

@@ -3,10 +3,15 @@
  * For who is about to overwrite one, and for who takes one for another's copy. Locks are another
  * matter (bytelock.h): those of a file are not seen through a loop device over it.
  *
+ * A volume lies in a disk, in a file, in the file system that has the file, and so on down: through
+ * partitions, loop devices, LVM, device mapper and RAID, and the file systems that are on a block
+ * device or are btrfs.
+ *
  * Caveats: this host only, and what its kernel tells. Two portals of one iSCSI LUN are two volumes,
  * and so are a LUN and the disk that it shows up as. A loop device is all of its file, whatever its
- * offset. What lies on a file system that is mounted from the device is not seen: the kernel keeps
- * others out of that (EBUSY, libaio_open.c).
+ * offset. The layers below an overlayfs, a ZFS or a network file system are not seen: a file there
+ * is itself and lies in nothing. Nor is a loop device's file where the device is not to be found
+ * in /dev and the path of its file means another one here, as in some containers.
  */
 #ifndef PLX_STORAGE_H
 #define PLX_STORAGE_H

@@ -110,7 +110,8 @@ struct plx_superblock_info {
 int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
                          struct plx_fault *fault);
 /* Restores the superblocks of a volume from the spare one; dry_run: only looks. The caller has the
- * device for itself, and the operator's word that nobody else uses it. EXISTS: they can be read.
+ * device for itself, and the operator's word that nobody else uses it. A call that was cut off can
+ * be repeated. EXISTS: they can be read.
  * NOT_FOUND: the spare is lost, too. The spare may repeat an older state if the superblock was just
  * being written; whoever knows the registry sees that (VOLUME-5). */
 int plx_superblock_restore(struct plx_device *device, bool dry_run,
@@ -609,6 +610,7 @@ struct plx_request {
     void (*done)(struct plx_request *request);
     void *owner;
     /* The engine's while submitted. */
+    const struct plx_op_kind *kind;
     enum plx_urgency { PLX_IN_TURN, PLX_AHEAD, PLX_OWN } urgency;
     struct plx_request *next;
     uint64_t started_ns;

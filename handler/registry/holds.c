@@ -30,7 +30,8 @@
  *     until the clone's row exists, so there is no gap.
  * HOLDS-6  A call whose answer was lost may be repeated. A hold's id is the call's random number,
  *     an intent replaces the VDI's earlier intent, and removing what is gone is no error.
- * HOLDS-7  A reader that can read the volume but not write to it enters no hold. It shares the lock
+ * HOLDS-7  A reader that can read the volume but not write to it, for want of permission or of
+ *     room, enters no hold. A hold that failed half-way only keeps more. The reader shares the lock
  *     on PLX_BYTE_READING for as long as it lives, and then looks for an intent. The thinner enters
  *     its intent and then looks for that lock. So at least one of the two sees the other, as in
  *     HOLDS-1, and while the lock is held nothing of any disk is let go. The lock is seen where

@@ -120,7 +120,7 @@ int plx_home_refuse_nameless(const struct plx_paths *paths, struct plx_fault *fa
 {
     return plx_fault_set(fault, PLX_ERR_PERMISSION,
                          "nothing tells this host from others: it has no /etc/machine-id, and "
-                         "%.150s/host-id cannot be made",
+                         "%.150s/host-id cannot be made: that takes permission and room there",
                          paths->state);
 }
 

@@ -15,21 +15,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/list.h"
+
 static void take(void *context, const char *name, uint64_t seq, bool removed)
 {
     struct plx_labels *labels = context;
-    struct plx_registry_label *bigger;
     size_t i = 0;
 
     while (i < labels->count && strcmp(labels->list[i].name, name) != 0)
         i++;
     if (i == labels->count) {
-        bigger = realloc(labels->list, (labels->count + 1) * sizeof *bigger);
-        if (!bigger) {
+        if (!PLX_LIST_ROOM(labels->list, labels->count, labels->capacity, 16)) {
             labels->failed = true;
             return;
         }
-        labels->list = bigger;
         labels->count++;
     }
     labels->list[i] = (struct plx_registry_label){.seq = removed ? 0 : seq};

@@ -10,7 +10,7 @@
 
 struct plx_labels {
     struct plx_registry_label *list;
-    size_t count;
+    size_t count, capacity;
     bool failed; /* out of memory while reading */
 };
 

@@ -57,6 +57,14 @@ int plx_name_check(const char *kind_name, const char *name, char *why, size_t si
     return PLX_ERR_INVALID;
 }
 
+const char *plx_name_plain(const char *name, char *ret_text, size_t size)
+{
+    snprintf(ret_text, size, "%s", name);
+    for (char *c = ret_text; *c; c++)
+        *c = strchr(rest, *c) ? *c : '?';
+    return ret_text;
+}
+
 int plx_uuid_check(const char *text)
 {
     for (int i = 0; i < 36; i++) {

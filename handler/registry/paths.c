@@ -6,7 +6,8 @@
  *     anybody has read it: link() gives it its name when it is complete, and of several makers the
  *     first one wins.
  * PATHS-2  No directory is made before something is to be put into it, so a process that only reads
- *     needs none. A host that has no id and cannot keep one can read, but it takes no store.
+ *     needs none. A host that has no id and cannot keep one, for want of permission or of room, can
+ *     read, but it takes no store.
  * PATHS-3  Only regular files are read. The check is made on the open file, not on its name, and
  *     opening does not block on a pipe.
  * Threads: any, each on its own struct.
@@ -97,8 +98,10 @@ static int make_directory(const char *path, struct plx_fault *fault)
                              "cannot make %.150s: %s; run as root, or "
                              "give --state-dir",
                              path, strerror(errno));
-    return plx_fault_set(fault, plx_paths_error(errno), "cannot make directory %.150s: %s", path,
-                         strerror(errno));
+    return plx_fault_set(
+        fault, plx_paths_error(errno), "cannot make directory %.150s: %s%s", path, strerror(errno),
+        plx_paths_error(errno) == PLX_ERR_NOSPACE ? "; make room there, or give another --state-dir"
+                                                  : "");
 }
 
 static int make_host_id(const char *path, struct plx_fault *fault)
@@ -152,7 +155,7 @@ static int get_host_id(const struct plx_paths *paths, const char *path, char *id
     if (!code)
         code = make_host_id(path, fault);
     if (code)
-        return code == PLX_ERR_PERMISSION ? 0 : code;
+        return plx_error_is_unwritable(code) ? 0 : code;
     return read_line(path, id, size, fault);
 }
 

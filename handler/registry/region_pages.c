@@ -32,9 +32,13 @@ int plx_region_check(const struct plx_region *region, const char *volume, struct
                                  "%.120s: the place of the registry is not valid", volume);
         if (offset > device->bytes || bytes > device->bytes - offset)
             return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                                 "%.120s: truncated: the registry lies behind its end; restore "
-                                 "the missing part",
-                                 volume);
+                                 "%.120s: truncated: %llu bytes, and a part of the registry ends "
+                                 "at byte %llu; restore the missing part, or make it at least that "
+                                 "large again to read what is left ('truncate -s %llu', if it is a "
+                                 "file)",
+                                 volume, (unsigned long long)device->bytes,
+                                 (unsigned long long)(offset + bytes),
+                                 (unsigned long long)(offset + bytes));
     }
     if (plx_region_space(region) < SPACE_MIN)
         return plx_fault_set(fault, PLX_ERR_CORRUPT,

@@ -133,7 +133,8 @@ int plx_registry_import_vdis(struct plx_registry *reg, const struct plx_registry
         "  size_bytes = excluded.size_bytes, sector_size = excluded.sector_size,"
         "  owner = excluded.owner, epoch = max(epoch, excluded.epoch), parent = excluded.parent,"
         "  parent_seq = excluded.parent_seq, created_ns = excluded.created_ns,"
-        "  state = excluded.state";
+        "  state = excluded.state, written_epoch = excluded.written_epoch,"
+        "  written_state = excluded.written_state";
     int code = 0;
 
     for (size_t i = 0; i < count && !code; i++) {

@@ -1,7 +1,8 @@
 /* commands.c - the control socket's commands; see commands.h.
  *
  * COMMANDS-1  Every request is checked here. Only root can send one, but it may come from another
- *     version of the program, or be mistyped.
+ *     version of the program, or be mistyped. What a request has to say has no default: without
+ *     "dry_run" nothing is done (MESSAGES-1).
  * COMMANDS-2  A LUN stays open while a command works on it, because luns_lock is held. No command
  *     waits for tcmu-runner's main thread while it holds luns_lock, and none waits for that thread
  *     without a limit. That thread may be closing a LUN, and so waiting for luns_lock, or closing
@@ -85,8 +86,9 @@ static int do_snapshot(struct call *call)
     if (result == 0 && label)
         result = plx_home_label(call->lun, label, request.seq, &call->fault);
     if (result == 0)
-        call->result = json_pack("{s:I, s:I}", "seq", (json_int_t)request.seq, "time_ns",
-                                 (json_int_t)request.time_ns);
+        call->result = plx_message_encode(
+            plx_message_snapshot,
+            &(struct plx_snapshot_info){.seq = request.seq, .time_ns = request.time_ns});
     return result;
 }
 
@@ -121,9 +123,10 @@ static int do_rewind(struct call *call)
         return plx_fault_set(&call->fault, PLX_ERR_INVALID,
                              "\"seq\" must be the number of a snapshot");
     result = plx_home_rewind(call->lun, (uint64_t)seq, label, &before, &call->fault);
-    if (result == 0)
-        call->result = json_pack("{s:s, s:I, s:I}", "label", label, "seq", (json_int_t)before.seq,
-                                 "time_ns", (json_int_t)before.time_ns);
+    if (result == 0) {
+        call->result = plx_message_encode(plx_message_snapshot, &before);
+        json_object_set_new(call->result, "label", json_string(label));
+    }
     return result;
 }
 
@@ -147,18 +150,12 @@ static int do_protect(struct call *call)
     return result ? result : plx_home_protect(call->lun, &protection, &call->fault);
 }
 
-/* A number of the request; 0: there is none of that key, or it is negative. */
-static uint64_t number_of(const struct call *call, const char *key)
-{
-    json_int_t number = json_integer_value(json_object_get(call->request, key));
-
-    return number > 0 ? (uint64_t)number : 0;
-}
-
 static int read_marks(struct call *call, struct plx_thin *thin)
 {
     const json_t *marks = json_object_get(call->request, "marks");
 
+    if (!json_is_array(marks))
+        return plx_fault_set(&call->fault, PLX_ERR_INVALID, "\"marks\" is missing");
     thin->mark_count = json_array_size(marks);
     if (!thin->mark_count)
         return 0;
@@ -195,9 +192,10 @@ static int do_thin(struct call *call)
 {
     struct plx_thin thin = {0};
     struct plx_thinned thinned;
-    int result = read_marks(call, &thin);
+    int result = plx_message_decode(plx_message_thin, call->request, &thin, &call->fault);
 
-    plx_message_decode(plx_message_thin, call->request, &thin);
+    if (result == 0)
+        result = read_marks(call, &thin);
     if (result == 0)
         result = plx_home_thin(call->lun, &thin, &thinned, &call->fault);
     if (result == 0) {
@@ -217,18 +215,20 @@ static int do_resume(struct call *call)
 static int do_move(struct call *call)
 {
     struct plx_move move = {0};
-    struct iovec iov = {aligned_alloc(PLX_BLOCK_SIZE, PLX_MOVE_BUFFER), PLX_MOVE_BUFFER};
-    struct plx_request request = {.op = PLX_MOVE,
-                                  .length = number_of(call, "length"),
-                                  .iov = &iov,
-                                  .iovcnt = 1,
-                                  .move = &move};
-    int result;
+    struct iovec iov = {NULL, PLX_MOVE_BUFFER};
+    struct plx_request request = {.op = PLX_MOVE, .iov = &iov, .iovcnt = 1, .move = &move};
+    json_int_t length = json_integer_value(json_object_get(call->request, "length"));
+    int result = plx_message_decode(plx_message_move, call->request, &move, &call->fault);
 
+    if (result)
+        return result;
+    if (length <= 0)
+        return plx_fault_set(&call->fault, PLX_ERR_INVALID, "\"length\" must be a number of bytes");
+    iov.iov_base = aligned_alloc(PLX_BLOCK_SIZE, PLX_MOVE_BUFFER);
     if (!iov.iov_base)
         return PLX_ERR_NOMEM;
-    plx_message_decode(plx_message_move, call->request, &move);
     request.offset = move.upto;
+    request.length = (uint64_t)length;
     result = plx_home_move(call->lun, &request);
     free(iov.iov_base);
     call->result = plx_message_encode(plx_message_moved, &move);
@@ -373,14 +373,12 @@ static int do_info(struct call *call)
 
 static int ask_collector(struct call *call, enum plx_job_kind kind)
 {
+    struct plx_attach_work asked = {0};
+    int result = plx_message_decode(plx_message_work, call->request, &asked, &call->fault);
     const struct plx_job job = {
-        .kind = kind,
-        .dry_run = json_is_true(json_object_get(call->request, "dry_run")),
-        .memory = number_of(call, "memory"),
-        .rate = number_of(call, "rate"),
-    };
+        .kind = kind, .dry_run = asked.dry_run, .memory = asked.memory, .rate = asked.rate};
 
-    return plx_collector_ask(call->home->collector, &job, &call->fault);
+    return result ? result : plx_collector_ask(call->home->collector, &job, &call->fault);
 }
 
 static int tell_status(struct call *call, enum plx_job_kind kind)

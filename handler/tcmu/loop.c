@@ -24,8 +24,9 @@
  *        before the holder's look    the holder, by LOOP-2
  *        after that look, and        the poster, because it tries the mutex (LOOP-2)
  *        under_way is below DEEP
- *        after that look, and        a watcher: one of the I/Os in flight completes and ends its
- *        under_way is DEEP or more   wait. If another thread collects that completion first, its
+ *        after that look, and        a watcher. It sleeps until an I/O of its volume completes,
+ *        under_way is DEEP or more   then makes a turn (LOOP-8), and of so many I/Os one completes
+ *                                    soon. If another thread collects that completion first, its
  *                                    turn or its look takes the work (LOOP-2)
  *        the same, but the device    the loop's own thread, which sleeps IMPATIENT_MS at most
  *        with those I/Os hangs       while the queue is deep

@@ -10,6 +10,9 @@
  *     user may call it by D-Bus, and tcmu-runner's main loop waits for the answer.
  * PLUGIN-4  No mistake of an administrator or initiator aborts the process, because that would take
  *     down every LUN of the host. Such mistakes return errors.
+ * PLUGIN-5  A limit on the size of files is an error of the write that meets it. By default the
+ *     kernel sends SIGXFSZ as well, which would kill tcmu-runner with every LUN of the host. So
+ *     that signal is ignored, unless the program that loads this has its own way with it.
  *
  * Threads: check_config, open, close and reconfig come from tcmu-runner's main thread (open and
  *   close also from its recovery thread). Everything else comes from command threads (io.c,
@@ -20,6 +23,7 @@
  */
 #include <errno.h>
 #include <malloc.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,8 +240,18 @@ static struct tcmur_handler handler = {
  * raises its threshold then; a fixed threshold prevents that. */
 #define MMAP_THRESHOLD (128 << 10)
 
+/* PLUGIN-5 */
+static void survive_file_limits(void)
+{
+    struct sigaction now, ignore = {.sa_handler = SIG_IGN};
+
+    if (!sigaction(SIGXFSZ, NULL, &now) && now.sa_handler == SIG_DFL)
+        sigaction(SIGXFSZ, &ignore, NULL);
+}
+
 __attribute__((visibility("default"))) int handler_init(void)
 {
+    survive_file_limits();
     mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
     return tcmur_register_handler(&handler);
 }

@@ -443,6 +443,7 @@ static void wrong(uint64_t *counter, const struct state *s, uint64_t block, cons
     ++*counter;
 }
 
+/* AUDIT-3: an error is for a disk that has something of what was changed. */
 static void failed(const struct state *s, uint64_t block, const char *what)
 {
     if (verdict->mutation.related[s->slot])
@@ -451,6 +452,7 @@ static void failed(const struct state *s, uint64_t block, const char *what)
         wrong(&verdict->unrelated, s, block, what);
 }
 
+/* AUDIT-2 */
 static void judge(struct plx_vdi *vdi, const struct state *s, uint64_t block)
 {
     static uint8_t expected[BLOCK];
@@ -584,6 +586,7 @@ struct tally {
     uint64_t mutations, harmless, told, unvouched, silent, bad;
 };
 
+/* AUDIT-1 */
 static const char *judge_child(int status)
 {
     static char text[64];
@@ -643,12 +646,14 @@ static void show_judged(const struct tally *tallies)
 
     for (unsigned k = 0; k < KINDS; k++)
         all += tallies[k].mutations;
-    printf("judged: %llu of %llu by A1 to A3\n"
-           "        %llu by A1 and A2 only: of a volume that was cut off all disks may be refused\n"
-           "        %llu exempt but for A1: both copies are valid, so only the registry can tell, "
-           "which is not here; tests/audit/doors judges such, with it\n",
-           (unsigned long long)(all - cut - rolled), (unsigned long long)all,
-           (unsigned long long)cut, (unsigned long long)rolled);
+    printf(
+        "judged: %llu of %llu by AUDIT-1 to AUDIT-3\n"
+        "        %llu by AUDIT-1 and AUDIT-2 only: of a volume that was cut off all disks may be "
+        "refused\n"
+        "        %llu by AUDIT-1 only: both copies are valid, so only the registry can tell, "
+        "which is not here; tests/audit/doors judges such, with it\n",
+        (unsigned long long)(all - cut - rolled), (unsigned long long)all, (unsigned long long)cut,
+        (unsigned long long)rolled);
 }
 
 static void show(const struct tally *tallies)

@@ -121,6 +121,7 @@ static bool about(int fd, struct record *ret_record)
     return readlink(link, ret_record->path, sizeof ret_record->path - 1) > 0;
 }
 
+/* RECORDER-1: before it is handed over. */
 static uint64_t begun(enum kind kind, int fd, uint64_t offset, const struct iovec *iov, int count)
 {
     struct record record;
@@ -134,6 +135,7 @@ static uint64_t begun(enum kind kind, int fd, uint64_t offset, const struct iove
     return record.id;
 }
 
+/* RECORDER-1: when it has completed. */
 static void ended(enum kind kind, uint64_t id, long result)
 {
     struct record record = {.kind = (char)kind, .id = id, .bytes = result < 0 ? 0 : 1};

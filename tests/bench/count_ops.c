@@ -176,9 +176,7 @@ static void prepare(void)
     random_word = 88172645463325252u;
     placed = 0;
     memset(buffer, 'x', sizeof buffer);
-    make_store(STORE + many / 256 * EXTENT, EXTENT);
-    OK(create_vdi(0, DISK));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(STORE + many / 256 * EXTENT, EXTENT, DISK);
     CU_ASSERT(plx_vdi_use(vdi, &use));
     if (load->filled)
         drive(PLX_WRITE, IN_ORDER, 4, 256, DISK / MIB);

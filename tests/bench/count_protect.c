@@ -73,9 +73,7 @@ static void run_load(const struct load *load)
 
     random_word = MEASURE_SEED;
     memset(buffer, 'x', BLOCK);
-    make_store(4096 * MIB, 64 * MIB);
-    OK(create_vdi(0, DISK));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(4096 * MIB, 64 * MIB, DISK);
     OK(plx_vdi_set_protection(vdi, &policy, &fault));
     plx_store_counters(store, &before);
     for (end_ns = env.ns + SECONDS * 1000 * MS; env.ns < end_ns;) {

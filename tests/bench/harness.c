@@ -94,8 +94,7 @@ static uint64_t next_random(struct lun *lun)
     return lun->random ^= lun->random << 17;
 }
 
-/* ---- Latencies: sixteen buckets for each power of two ------------------------------------------
- */
+/* ---- Latencies: sixteen buckets for each power of two ---- */
 
 static unsigned bucket_of(uint64_t ns)
 {
@@ -125,8 +124,7 @@ static uint64_t percentile(const uint64_t *buckets, double share)
     return 0;
 }
 
-/* ---- Contents
- * ------------------------------------------------------------------------------------- */
+/* ---- Contents ---- */
 
 static void fill(char *sector, uint32_t size, uint64_t number, uint32_t version)
 {
@@ -162,8 +160,7 @@ static bool block_is_right(struct lun *lun, uint64_t offset, const char *buffer)
     return true;
 }
 
-/* ---- Requests
- * -------------------------------------------------------------------------------------- */
+/* ---- Requests ---- */
 
 static void slot_done(struct runner_command *command)
 {
@@ -398,8 +395,7 @@ static void *drive(void *argument)
     return NULL;
 }
 
-/* ---- Set-up and results
- * ------------------------------------------------------------------------------ */
+/* ---- Set-up and results ---- */
 
 /* In huge pages where there are some: how many pieces a large transfer falls into is not to be a
  * matter of the luck that this process had with its memory. */

@@ -49,8 +49,7 @@ static bool log_chosen;
 static char errors[512]; /* since the last opening began, as far as they fit */
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* ---- What handlers call ------------------------------------------------------------------------
- */
+/* ---- What handlers call ---- */
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -276,8 +275,7 @@ void runner_set_log(FILE *file)
     pthread_mutex_unlock(&log_lock);
 }
 
-/* ---- Commands
- * ------------------------------------------------------------------------------------ */
+/* ---- Commands ---- */
 
 static struct tcmur_cmd *runner_cmd(struct started *started)
 {
@@ -485,8 +483,7 @@ void runner_read_write(struct runner_command *command, bool write, uint64_t lba,
     plx_put_be(command->cdb + 10, 4, sectors);
 }
 
-/* ---- Devices
- * ---------------------------------------------------------------------------------------- */
+/* ---- Devices ---- */
 
 struct tcmur_handler *runner_load(const char *path)
 {

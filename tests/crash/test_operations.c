@@ -7,7 +7,8 @@
  * to, cut and recovered once more, and checked as a whole (tests/sim/death.c).
  *
  * PLX_OPERATION=name runs one, PLX_SEED=n with one seed; PLX_RUNS=n seeds each (default 20). With
- * PLX_RUNS each day has other seeds, so that a few a day come to many.
+ * PLX_RUNS each day has other seeds, so that a few a day come to many. PLX_FAULT_EVERY=n runs every
+ * n-th operation, others each day.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include "engine/format/format.h"
 #include "sim/parts.h"
 #include "suite.h"
+#include "fault/every.h"
 #include "today.h"
 
 #define BLOCK 8u /* sectors */
@@ -956,8 +958,10 @@ static void test_operations(void)
                *count = getenv("PLX_RUNS");
     uint64_t states, runs = count ? strtoull(count, NULL, 0) : 20;
     uint64_t first = count ? plx_today() * runs : 0;
+    unsigned offset, every = fault_every(&offset);
 
-    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
+    for (size_t i = name ? 0 : offset; i < sizeof operations / sizeof *operations;
+         i += name ? 1 : every) {
         if (name && strcmp(name, operations[i].name))
             continue;
         states = 0;

@@ -14,6 +14,7 @@
 #include "attach/founding.h"
 #include "attach/rebuild.h"
 #include "fault/every.h"
+#include "folder.h"
 #include "registry/policy.h"
 #include "registry/retention.h"
 #include "registry/sql.h"
@@ -1008,13 +1009,8 @@ bool fault_attach_loop(const char *wanted, unsigned part, unsigned parts, const 
 
 static bool set_up(void)
 {
-    /* In memory if possible: a busy disk takes its time to flush, which nothing here needs. */
-    strcpy(directory, "/dev/shm/plx-attach-XXXXXX");
-    if (!mkdtemp(directory)) {
-        strcpy(directory, "/tmp/plx-attach-XXXXXX");
-        if (!mkdtemp(directory))
-            return false;
-    }
+    if (!folder_make("attach", directory))
+        return false;
     snprintf(state, sizeof state, "%s/state", directory);
     snprintf(volume, sizeof volume, "%s/volume", directory);
     snprintf(further, sizeof further, "%s/further", directory);

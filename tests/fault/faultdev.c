@@ -90,6 +90,7 @@ static void drop_cache(struct fault_device *f, uint64_t up_to)
         }
 }
 
+/* FAULTDEV-2 */
 static void tear(struct fault_device *f, struct under_way *u)
 {
     size_t block = f->device.block_size, bytes = u->bytes, at = 0;

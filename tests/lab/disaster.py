@@ -56,9 +56,9 @@ mount --bind /srv/root/target /etc/rtslib-fb-target
 # ---- what README.md says --------------------------------------------------------------------------
 
 def recipes():
-    """Verb: command, of README.md's part on the loss of a machine. Its names are /dev/sdb, web1, demo/web and IQN."""
+    """Verb: command, of README.md's parts on a move and a disaster. Their names are /dev/sdb, web1, demo/web and IQN."""
     with open(os.path.join(lab.SOURCE, "README.md"), encoding="utf-8") as text:
-        part = re.search(r"^When a machine is lost.*?(?=^A store whose registry is damaged)", text.read(), re.S | re.M)
+        part = re.search(r"^## Moving to another machine.*?(?=^A store whose registry is damaged)", text.read(), re.S | re.M)
     check(part, "README.md has no part on the loss of a machine")
     lines = [line.partition("#")[0].strip() for line in part[0].splitlines() if line.startswith("    parallax ")]
     found = {" ".join(line.split()[1:3]): line for line in lines}

@@ -120,6 +120,7 @@ static void open_and_read(struct plx_world *w, struct plx_sim_host *host, struct
         plx_sim_verify_lists(w, disk);
 }
 
+/* SIM_DEATH-2: one that a living host has open stays so. */
 void plx_sim_recover_disk(struct plx_world *w, struct plx_sim_host *host, struct plx_sim_disk *disk)
 {
     if (disk->vdi || !settle_existence(w, host, disk))

@@ -507,7 +507,8 @@ static bool all_closed(const struct plx_world *w)
     return true;
 }
 
-/* Nothing is allocated that nobody uses; and everything that is used is still there. */
+/* Everything that is used is still there (SIM_COLLECT-1), and nothing is allocated that nobody uses
+ * (SIM_COLLECT-2). */
 static void collect_at_the_end(struct plx_world *w, unsigned snapshots)
 {
     struct plx_check_options options = {

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "today.h"
+
 static bool run_seed(const struct plx_seeds *seeds, uint64_t seed, struct plx_world_result *sum)
 {
     struct plx_world_options options;
@@ -26,13 +28,19 @@ bool plx_seeds_run(const struct plx_seeds *seeds, uint64_t first, uint64_t runs,
                    struct plx_world_result *sum)
 {
     const char *seed = getenv("PLX_SEED"), *count = getenv("PLX_RUNS");
+    uint64_t all = runs, begin = 0;
     bool good = true;
 
     if (seed)
         return run_seed(seeds, strtoull(seed, NULL, 0), sum);
-    runs = count ? strtoull(count, NULL, 0) : runs;
+    if (count)
+        runs = strtoull(count, NULL, 0);
+    if (runs < all)
+        begin = plx_today() * runs;
+    else
+        all = runs;
     for (uint64_t i = 0; i < runs; i++)
-        good = run_seed(seeds, first + i, sum) && good;
+        good = run_seed(seeds, first + (begin + i) % all, sum) && good;
     return good;
 }
 

@@ -1,7 +1,7 @@
 /* seeds.h - random worlds, one seed after the other, for the tests that run them.
  *
- * PLX_SEED=n replays one seed, PLX_RUNS=n runs so many, PLX_TRACE=1 says what happens; a failure
- * names its seed.
+ * PLX_SEED=n replays one seed, PLX_RUNS=n runs so many (if they are fewer, others each day),
+ * PLX_TRACE=1 says what happens; a failure names its seed.
  */
 #ifndef PLX_SEEDS_H
 #define PLX_SEEDS_H

@@ -250,6 +250,7 @@ static void harden(struct plx_simdisk *disk, uint64_t up_to)
         disk->last_cached = NULL;
 }
 
+/* SIM_SIMDISK-1: it is read from now on. It is stable at once only where there is no cache. */
 static void complete_write(struct plx_simdisk *disk, uint64_t offset, const uint8_t *data,
                            size_t bytes)
 {

@@ -2,10 +2,10 @@
  *
  * SIM_THIN-1  A snapshot goes only if it was asked for, and is not labelled, cloned or open; which
  *     of those asked for really went, the list tells, once. What went does not come back.
- * SIM_THIN-3  By time none goes that was not old enough in truth (SIM_CLOCKS-1); while clocks may
- *     be off it may be refused.
  * SIM_THIN-2  After an error or a death it is not known whether they went until the list is read
  *     again, of a disk that has not stopped (SIM_READBACK-2).
+ * SIM_THIN-3  By time none goes that was not old enough in truth (SIM_CLOCKS-1); while clocks may
+ *     be off it may be refused.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -181,7 +181,7 @@ uint64_t plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, const stru
     if (error)
         return 0;
     settle(w, disk, info.snapshots);
-    plx_sim_ages_after(w, disk, &ages);
+    plx_sim_ages_after(w, disk, &ages); /* SIM_THIN-3 */
     w->result.rewinds_past += info.rewinds_held - held_rewinds(disk);
     return thinned.upto;
 }

@@ -4,7 +4,15 @@
 set -u
 
 : "${PARALLAX:?the path of the command}"
-DIR=$(mktemp -d)
+# In memory where there is room for it: a busy disk takes its time to flush, which nothing here needs.
+memory=/dev/shm
+(($(df --output=avail -k "$memory" 2>/dev/null | tail -n 1) > 4 << 20)) || {
+    memory=${TMPDIR:-/tmp}
+    echo "no 4 GiB in /dev/shm: volumes lie in $memory"
+}
+DIR=$(mktemp -d -p "$memory")
+# Python itself, past what chooses among its versions: that takes longer than all that is asked of it.
+PATH=$(dirname "$(python3 -c 'import sys; print(sys.executable)')"):$PATH
 trap 'rm -rf "$DIR"' EXIT
 export TZ=Europe/Berlin PARALLAX_STATE_DIR="$DIR/state"
 unset LC_ALL LANG LC_CTYPE

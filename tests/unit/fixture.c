@@ -267,6 +267,13 @@ struct plx_vdi *open_vdi(uint32_t slot)
     return vdi;
 }
 
+struct plx_vdi *make_with_vdi(uint64_t bytes, uint64_t extent_bytes, uint64_t vdi_bytes)
+{
+    make_store(bytes, extent_bytes);
+    OK(create_vdi(0, vdi_bytes));
+    return open_vdi(0);
+}
+
 struct plx_vdi *open_quiet(uint32_t slot, uint64_t quiet_ns)
 {
     struct plx_vdi_open_options options = {

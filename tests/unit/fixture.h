@@ -72,6 +72,8 @@ int create_vdi(uint32_t slot, uint64_t bytes);
 int clone_vdi(uint32_t slot, uint32_t parent, uint64_t seq);
 int try_open_vdi(uint32_t slot, bool take_over, struct plx_vdi **ret_vdi);
 struct plx_vdi *open_vdi(uint32_t slot);
+/* What many tests begin with: a new store, and in it one disk of so many bytes, open. */
+struct plx_vdi *make_with_vdi(uint64_t bytes, uint64_t extent_bytes, uint64_t vdi_bytes);
 /* What was overwritten in place and has been quiet for so long gets its checksums back. */
 struct plx_vdi *open_quiet(uint32_t slot, uint64_t quiet_ns);
 /* With a turn whenever one is due. */

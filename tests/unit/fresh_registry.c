@@ -1,4 +1,5 @@
 /* fresh_registry.c - see fresh_registry.h. */
+#include "folder.h"
 #include "unit/fresh_registry.h"
 
 #include <stdio.h>
@@ -66,8 +67,7 @@ struct plx_registry_store make_store(const char *name, unsigned volumes, uint64_
 
 void setup(void)
 {
-    strcpy(directory, "/tmp/plx-registry-XXXXXX");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(directory));
+    CU_ASSERT_FATAL(folder_make("registry", directory));
     open_here();
     store = make_store("demo", 2, 8);
 }

@@ -1,4 +1,5 @@
 /* lost_writes.c - see lost_writes.h. */
+#include "folder.h"
 #include "unit/lost_writes.h"
 
 #include <CUnit/Basic.h>
@@ -89,13 +90,8 @@ int make_store_of(uint64_t extents, uint64_t bytes)
     const char *path = volume;
     struct plx_store_info info;
 
-    /* In memory if possible: a busy disk takes its time to flush, which nothing here needs. */
-    strcpy(folder, "/dev/shm/plx-doors-XXXXXX");
-    if (!mkdtemp(folder)) {
-        strcpy(folder, "/tmp/plx-doors-XXXXXX");
-        if (!mkdtemp(folder))
-            return -1;
-    }
+    if (!folder_make("doors", folder))
+        return -1;
     snprintf(volume, sizeof volume, "%s/volume", folder);
     extent_bytes = bytes;
     return plx_founding_format(folder, &path, 1, extents * bytes, &options, false, NULL, &info,

@@ -5,6 +5,7 @@
  * $PLX_STAGE_BOOT: a file that has the boot's id, of another machine say.
  * $PLX_STAGE_SIGNAL: a signal's number; $PLX_STAGE_AT: with which call that hands something to a
  * device or file it comes, counted from 1.
+ * $PLX_STAGE_LOCK: before which locking of a virtual disk the signal comes, counted from 1.
  * $PLX_STAGE_OPENED: a file that gets a line with the path of each file or device that is opened.
  * $PLX_STAGE_SYNC_FAILS: which call of fsync() fails, counted from 1.
  */
@@ -21,6 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "registry/registry.h"
+
 int __real_clock_gettime(clockid_t id, struct timespec *ret_time);
 int __wrap_clock_gettime(clockid_t id, struct timespec *ret_time);
 int __real_gethostname(char *ret_name, size_t size);
@@ -29,6 +32,10 @@ int __real_open64(const char *path, int flags, ...);
 int __wrap_open64(const char *path, int flags, ...);
 int __real_io_submit(io_context_t context, long count, struct iocb **list);
 int __wrap_io_submit(io_context_t context, long count, struct iocb **list);
+int __real_plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t instance,
+                                 struct plx_registry_lock *ret_lock);
+int __wrap_plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t instance,
+                                 struct plx_registry_lock *ret_lock);
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
 ssize_t __real_pread64(int fd, void *buffer, size_t bytes, off_t offset);
@@ -126,6 +133,16 @@ ssize_t __wrap_pwritev64(int fd, const struct iovec *iov, int count, off_t offse
 {
     pass();
     return __real_pwritev64(fd, iov, count, offset);
+}
+
+int __wrap_plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t instance,
+                                 struct plx_registry_lock *ret_lock)
+{
+    static long calls;
+
+    if (++calls == number_of("PLX_STAGE_LOCK"))
+        raise((int)number_of("PLX_STAGE_SIGNAL"));
+    return __real_plx_registry_vdi_lock(reg, id, instance, ret_lock);
 }
 
 int __wrap_fsync(int fd)

@@ -17,7 +17,7 @@ run 2
 run 2 vdi
 run 2 vdi creat demo/web
 run 2 vdi create demo/web --sise 1G
-says err "unknown option '--sise'; see --help"
+says err "unknown option '--sise'; see 'parallax vdi create --help'"
 run 2 vdi create demo/web --size
 run 2 vdi create demo/web --size 1G --size 2G
 run 2 vdi create demo/web extra --size 1G
@@ -26,9 +26,9 @@ run 2 --json vdi create demo/web --sise 1G
 
 step "words that are wrong"
 run 2 frobnicate
-says err "unknown command 'frobnicate'; see --help"
+says err "unknown command 'frobnicate': there are store, vdi, snap, "
 run 2 help frobnicate
-says err "no help on 'frobnicate': no such command"
+says err "no help on 'frobnicate': there are store, vdi, "
 run 2 store list --json=yes
 says err "--json takes no value"
 run 2 vdi create demo/web --size=
@@ -99,10 +99,10 @@ run 1 store format demo --volume "$DIR/demo.plx" --size 64k
 run 1 store format demo --volume /dev/null/x --size 256M
 says err "check the path"
 echo "not empty" >foreign
-run 1 store format demo --volume "$DIR/foreign" --size 256M
+run 4 store format demo --volume "$DIR/foreign" --size 256M
 says err "exists with 10 bytes; without --size"
 truncate -s 256M foreign
-run 1 store format demo --volume "$DIR/foreign"
+run 4 store format demo --volume "$DIR/foreign"
 [[ $(head -c 9 foreign) == "not empty" ]] || die "a foreign file was changed"
 truncate -s 256M blank
 ln blank hard
@@ -121,10 +121,10 @@ step "stores: format, list, info"
 run 0 store format demo --volume "$DIR/demo.plx" --size 512M --extent-size 16M --json
 [[ $(json name) == demo && $(json extent_bytes) == $((16 << 20)) ]] || die "what was formatted is not told"
 [[ $(stat -c %s demo.plx) == $((512 << 20)) ]] || die "the volume has another size"
-run 1 store format demo --volume "$DIR/second.plx" --size 256M
+run 4 store format demo --volume "$DIR/second.plx" --size 256M
 says err "demo"
 [[ ! -e second.plx ]] || die "a file is left behind"
-run 1 store format other --volume "$DIR/demo.plx"
+run 4 store format other --volume "$DIR/demo.plx"
 run 0 store list --json
 [[ $(json 0 name) == demo ]] || die "the store is not listed"
 run 0 store info demo --json
@@ -160,7 +160,7 @@ run 2 vdi create "demo/$(printf 'x%.0s' {1..300})" --size 1G
 run 2 vdi create demo/bad --size 1G --sector-size 1024
 run 3 vdi create nothing/web --size 1G
 run 0 vdi create demo/web --size 1G
-run 1 vdi create demo/web --size 1G
+run 4 vdi create demo/web --size 1G
 says err "exists"
 run 0 vdi create demo/large --size 256T --sector-size 4096 --overwrite copy --json
 [[ $(json size_bytes) == $((256 << 40)) && $(json sector_size) == 4096 && $(json overwrite) == copy ]] ||
@@ -173,7 +173,7 @@ run 3 vdi list nothing
 run 3 vdi info demo/nothing
 
 step "virtual disks: resize"
-run 1 vdi resize demo/web --size 512M
+run 2 vdi resize demo/web --size 512M
 says err "smaller"
 run 2 vdi resize demo/web --size 300T
 run 0 vdi resize demo/web --size 1536M --json
@@ -200,12 +200,12 @@ run 0 vdi info demo/image --json
 run 0 vdi export demo/image back
 same image back
 (($(stat -c %b back) * 512 < 15 << 20)) || die "the export is not sparse"
-run 1 vdi export demo/image back
+run 4 vdi export demo/image back
 says err "--force"
 run 0 vdi export demo/image back --force
 "$PARALLAX" vdi export demo/image - >stream 2>err || die "no export to a pipe"
 same image stream
-run 1 vdi import image demo/image
+run 4 vdi import image demo/image
 says err "--force"
 tr '\0' '\1' <image | head -c 3000000 >ones
 run 0 vdi import ones demo/image --force
@@ -268,7 +268,7 @@ run 3 vdi export demo/image@2001-01-01T00:00:00Z back --force
 step "clones and the tree"
 run 0 vdi clone demo/image@first demo/clone
 run 3 vdi clone demo/image@nothing demo/clone2
-run 1 vdi clone demo/image@first demo/clone
+run 4 vdi clone demo/image@first demo/clone
 run 2 vdi clone demo/image@first other/clone
 run 0 vdi export demo/clone back --force
 same ones back
@@ -284,7 +284,7 @@ run 0 tree --json
 run 3 tree nothing
 
 step "deleting"
-run 2 vdi delete demo/image
+run 4 vdi delete demo/image
 says err "--yes"
 run 0 vdi info demo/image
 run 0 vdi delete demo/image --yes
@@ -496,7 +496,7 @@ run 4 vdi create demo/none --size 1M
 says err "was released"
 run 0 store import --volume "$DIR/demo.plx"
 run_check 0
-run 1 store format other --volume "$DIR/demo.plx" --force
+run 4 store format other --volume "$DIR/demo.plx" --force
 says err "store forget demo"
 run 0 store add-volume demo "$DIR/demo.plx" --force --dry-run # a volume that it has
 
@@ -514,10 +514,10 @@ run 3 store info demo
 : >nought.plx
 for size in "" "--size 64M"; do
     # shellcheck disable=SC2086 # words
-    run 1 store format new --volume nought.plx $size
+    run 4 store format new --volume nought.plx $size
     says err "nought.plx is empty; delete it, and --size makes a file of that size"
 done
-run 1 store format new --volume "$DIR/demo.plx"
+run 4 store format new --volume "$DIR/demo.plx"
 says err "holds store demo; 'parallax store import' makes it known here, --force overwrites it with all its disks"
 cp demo.plx damaged
 dd if=/dev/urandom of=damaged bs=4096 count=8 conv=notrunc status=none

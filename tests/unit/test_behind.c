@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "folder.h"
 #include "ok.h"
 #include "attach/attach.h"
 #include "attach/founding.h"
@@ -44,8 +45,7 @@ static void begin(void)
     struct plx_store_info store;
     struct plx_vdi_info info;
 
-    strcpy(folder, "/tmp/plx-behind-XXXXXX");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    CU_ASSERT_FATAL(folder_make("behind", folder));
     snprintf(volume, sizeof volume, "%s/volume", folder);
     OK(plx_founding_format(folder, &path, 1, 256 * MIB, &format, false, NULL, &store, &fault));
     OK(plx_attach_open(&options, &attach, &fault));

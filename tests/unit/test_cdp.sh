@@ -115,13 +115,13 @@ run 2 snap delete demo/hist@1 demo/web@1
 says err "one virtual disk at a time"
 run 3 snap delete demo/hist@99
 run 3 snap delete demo/nothing@1
-run 1 snap delete demo/hist@3..2
-says err "the range is empty"
-run 1 snap delete demo/hist@8
+run 2 snap delete demo/hist@3..2
+says err "the range ends before it begins"
+run 4 snap delete demo/hist@8
 says err "newest snapshot, which always stays"
-run 1 snap delete demo/hist@2..5
+run 4 snap delete demo/hist@2..5
 says err "the label four at snapshot 4"
-run 1 snap delete demo/hist@4
+run 4 snap delete demo/hist@4
 says err "--force"
 
 step "deleting snapshots: dry runs"
@@ -211,7 +211,13 @@ done
 run 0 snap create demo/hist --json
 newest=$(json seq)
 sleep 5
+run 0 cdp apply demo/hist --dry-run --json
+would=$(json snapshots)
+[[ $(json dry_run) == true ]] || die "that is no dry run"
+run 0 cdp apply demo/hist --dry-run
+says err "$would snapshots would go, "
 run 0 cdp apply demo/hist --json
+[[ $(json snapshots) == "$would" ]] || die "$would were to go"
 (($(json snapshots) >= 3)) || die "what is older than two seconds is still there"
 run 0 snap list demo/hist --all --json
 [[ $(json 0 seq) == "$newest" ]] || die "more than the newest is there"
@@ -232,6 +238,9 @@ run 0 cdp apply full/a --json
 run 0 cdp on full/a
 run 0 cdp status full/a --json
 [[ $(<out) != *'"warning"'* ]] || die "it warns of what has not happened"
+run 0 cdp apply full/a --dry-run
+says err "0 snapshots would go"
+says err "the store is nearly full: "
 run 0 cdp apply full/a
 says err "the store was nearly full: "
 run 0 cdp status full/a --json

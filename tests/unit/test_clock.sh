@@ -59,6 +59,8 @@ says err "not in doubt"
 shifted $((10 * DAY))
 run 4 cdp apply demo/web
 says err "it is 10d 0h ahead of where it was"
+run 4 cdp apply demo/web --dry-run
+says err "it is 10d 0h ahead of where it was"
 says err "cdp resume"
 [[ $(count) == "$before" ]] || die "it has let snapshots go"
 doubt stepped

@@ -18,9 +18,7 @@ static struct plx_collect_options options;
 /* A store with one disk that is open, and has many leaves. */
 static void begin_test(void)
 {
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 128 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 128 * MIB);
     for (unsigned i = 0; i < 32; i++)
         OK(write_byte(vdi, i * 4 * MIB, 4 * BLOCK, 1));
     run(vdi, PLX_SNAPSHOT, 0, 0);

@@ -16,6 +16,7 @@
 #include "engine/disk/vdi.h"
 #include "attach/compare.h"
 #include "attach/founding.h"
+#include "folder.h"
 #include "unit/registry_edit.h"
 #include "ok.h"
 #include "suite.h"
@@ -160,8 +161,7 @@ static bool in_child(int (*work)(void))
 static int make_stores(void)
 {
     for (int i = 0; i < FOLDERS; i++) {
-        snprintf(folders[i], sizeof folders[i], "/tmp/plx-compare-XXXXXX");
-        if (!mkdtemp(folders[i]))
+        if (!folder_make("compare", folders[i]))
             return -1;
         strcpy(folder, folders[i]);
         if (!in_child(make_store) || (i == KILLED && !in_child(die_with_disk)) ||
@@ -619,7 +619,7 @@ int main(void)
         {"seals and damage", test_store},
         {"a volume that cannot be read", test_unreadable},
         {"a store that is forgotten meanwhile", test_store_forgotten},
-        {"a difference that passes (R1)", test_passing_difference},
+        {"a difference that passes (COMPARE-1)", test_passing_difference},
     };
     const struct suite_frame stores = {.init = make_stores, .clean = remove_stores};
 

@@ -21,11 +21,11 @@ for file in demo more; do cp --sparse=always $file.plx $file.copy; done
 COPY=(--volume "$DIR/demo.copy" --volume "$DIR/more.copy")
 
 step "it is no store of its own as it is, and says how it becomes one"
-run 1 store import copy "${COPY[@]}"
+run 4 store import copy "${COPY[@]}"
 says err "'parallax store import NAME --new-identity --volume PATH'"
-run 1 store import --new-identity "${COPY[@]}"
+run 4 store import --new-identity "${COPY[@]}"
 says err "give the copy another name: 'parallax store import NAME --new-identity --volume PATH'"
-run 1 store import again --new-identity --volume "$DIR/demo.plx" --volume "$DIR/more.plx"
+run 4 store import again --new-identity --volume "$DIR/demo.plx" --volume "$DIR/more.plx"
 says err "is store demo itself"
 run 2 store import copy --i-checked-it-is-a-copy "${COPY[@]}"
 same demo.plx <(head -c 64M demo.copy)
@@ -72,14 +72,14 @@ step "volumes of two copies make no store, also where nobody would notice; each 
 MIXED=(--volume "$DIR/demo.copy" --volume "$DIR/more.plx")
 for name in copy third; do
     run 1 store import $name "${MIXED[@]}"
-    run 1 store import $name --new-identity "${MIXED[@]}"
+    run 4 store import $name --new-identity "${MIXED[@]}"
     run 1 store rebuild-registry "${MIXED[@]}"
 done
 run 0 store forget copy
 run 1 store import copy "${MIXED[@]}"
 says err "of another copy of store demo"
 cp --sparse=always demo.plx fresh.copy # it has the original's identity still
-run 1 store import copy --new-identity --volume "$DIR/fresh.copy" --volume "$DIR/more.plx"
+run 4 store import copy --new-identity --volume "$DIR/fresh.copy" --volume "$DIR/more.plx"
 says err "more.plx is a volume of store demo, which is known here"
 run 1 store rebuild-registry --volume "$DIR/fresh.copy" --volume "$DIR/more.copy"
 run 0 store import copy "${COPY[@]}"
@@ -90,7 +90,7 @@ same back other
 
 step "a copy's registry is rebuilt under the copy's name, and never in the original's place"
 cp --sparse=always more.plx fresh2.copy
-run 1 store rebuild-registry --volume "$DIR/fresh.copy" --volume "$DIR/fresh2.copy"
+run 4 store rebuild-registry --volume "$DIR/fresh.copy" --volume "$DIR/fresh2.copy"
 says err "--new-identity"
 run 0 store rebuild-registry "${COPY[@]}"
 run 0 vdi export demo/web back --force

@@ -280,13 +280,13 @@ int main(void)
 {
     static const struct suite_test tests[] = {
         {"fields", test_fields},
-        {"bad lines (K3)", test_bad_lines},
+        {"bad lines (CREDENTIALS-3)", test_bad_lines},
         {"long lines and files", test_long},
-        {"precedence (K4)", test_precedence},
-        {"portals (K4)", test_portals},
-        {"modes and owners (K2)", test_modes},
-        {"no regular file (K2)", test_kinds},
-        {"passwords in URLs (K1)", test_urls},
+        {"precedence (CREDENTIALS-4)", test_precedence},
+        {"portals (CREDENTIALS-4)", test_portals},
+        {"modes and owners (CREDENTIALS-2)", test_modes},
+        {"no regular file (CREDENTIALS-2)", test_kinds},
+        {"passwords in URLs (CREDENTIALS-1)", test_urls},
     };
     const struct suite_frame frame = {.init = make_folder, .clean = remove_folder};
 

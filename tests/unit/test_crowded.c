@@ -8,6 +8,7 @@
 
 #include "attach/attach.h"
 #include "attach/founding.h"
+#include "folder.h"
 #include "registry/sql.h"
 #include "ok.h"
 #include "suite.h"
@@ -84,8 +85,7 @@ static void setup(void)
     const char *path = volume;
     struct plx_store_info info;
 
-    strcpy(folder, "/tmp/plx-crowded-XXXXXX");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    CU_ASSERT_FATAL(folder_make("crowded", folder));
     snprintf(volume, sizeof volume, "%s/volume", folder);
     snprintf(further, sizeof further, "%s/further", folder);
     OK(plx_founding_format(folder, &path, 1, 16 * MIB, &options, false, NULL, &info, &fault));

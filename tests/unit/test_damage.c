@@ -11,9 +11,7 @@ static void make_history(void)
 {
     struct plx_vdi *vdi;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     OK(write_byte(vdi, 0, MIB, 1));
     run(vdi, PLX_SNAPSHOT, 0, 0);
     OK(write_byte(vdi, 0, 65536, 2));
@@ -214,9 +212,7 @@ static void test_damage_newest(void)
     struct plx_vdi_open_options options = {.epoch = 50, .take_over = true, .overwrite = -1};
     struct plx_vdi *vdi;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     for (unsigned i = 0; i < 40; i++)
         OK(write_byte(vdi, i * 65536, 65536, (int)i + 1));
     run(vdi, PLX_KEYFRAME, 0, 0);
@@ -340,9 +336,7 @@ static void damaged_log(const char *magic, unsigned skip, unsigned offset)
     struct plx_vdi *vdi;
     uint64_t at;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     for (unsigned i = 0; i < 600; i++)
         OK(write_byte(vdi, i * 8192, 8192, (int)i % 250 + 1));
     plx_simpower_cut(&power);

@@ -79,8 +79,7 @@ static void refused(const char *name, const struct plx_device_open_options *opti
         printf("  said: %s\n", fault.text);
 }
 
-/* ---- The kernel, which refuses or says what it is told to -------------------------------------
- */
+/* ---- The kernel, which refuses or says what it is told to ---- */
 
 static struct {
     int refuses[2], next; /* io_submit's next answers instead of taking anything; 0: it takes */
@@ -757,8 +756,7 @@ static void test_no_memory_for_copy(void)
     plx_device_close(device);
 }
 
-/* ---- What only root can set up ----------------------------------------------------------------
- */
+/* ---- What only root can set up ---- */
 
 /* As nobody, in the folder: returns whether opening ended so, and said so. */
 static bool stranger_opens(const char *name, uint64_t create_bytes, int code, const char *word)
@@ -1075,7 +1073,7 @@ int main(void)
         {"a plain name", test_plain_name},
         {"breaches of the contract stop the process", test_breaches},
         {"the kernel's errors", test_kernel_errors},
-        {"short transfers (A4)", test_short_transfers},
+        {"short transfers (LIBAIO-4)", test_short_transfers},
         {"submissions that the kernel refuses", test_refused_submissions},
         {"no descriptors, contexts or memory", test_lack},
         {"no memory for a copy", test_no_memory_for_copy},

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ok.h"
+#include "engine/format/format.h"
 #include "registry/lost.h"
 #include "suite.h"
 #include "unit/lost_writes.h"
@@ -386,6 +387,57 @@ static void test_slot_taken(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
+/* The name in a record becomes another one, in both slots. */
+static void forge_name(uint32_t slot, const char *name)
+{
+    uint8_t bytes[RECORD_BYTES];
+    struct plx_vdi_record disk;
+    struct plx_uuid store;
+
+    record(slot, bytes, false);
+    memcpy(store.b, bytes + 16, sizeof store.b);
+    for (size_t at = 0; at < RECORD_BYTES; at += PLX_BLOCK_SIZE) {
+        OK(plx_format_vdi_record_decode(bytes + at, &store, slot, PLX_ADDR_MAX, &disk, &fault));
+        snprintf(disk.name, sizeof disk.name, "%s", name);
+        plx_format_vdi_record_encode(&store, &disk, bytes + at);
+    }
+    record(slot, bytes, true);
+}
+
+/* Whatever names the records have, each disk can be reached behind a rebuild (REBUILD-10). */
+static void test_names(void)
+{
+    struct plx_registry_vdi row;
+    char name[64];
+    bool older;
+
+    OK(make_store());
+    open_attach();
+    create("zero");
+    create("one");
+    create("two");
+    create("zero-slot-1");
+    fill("zero", 0, 1);
+    fill("one", 0, 2);
+    fill("two", 0, 3);
+    fill("zero-slot-1", 0, 4);
+    OK(is_older("two", &row, &older));
+    snprintf(name, sizeof name, "vdi-%s", row.id);
+    close_attach();
+    forge_name(1, "zero");
+    forge_name(2, "two\033; rm");
+    for (int i = 0; i < 2; i++) {
+        CU_ASSERT_EQUAL(rebuild(false).lost_records, 0);
+        open_attach();
+        CU_ASSERT(holds("zero", 0, 1));
+        CU_ASSERT(holds("zero-slot-1-slot-1", 0, 2));
+        CU_ASSERT(holds(name, 0, 3));
+        CU_ASSERT(holds("zero-slot-1", 0, 4));
+        close_attach();
+    }
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -398,6 +450,7 @@ int main(void)
         {"a slot's earlier disk, and an instant", test_earlier_read},
         {"a slot's earlier disk, and the present one given up", test_earlier_given_up},
         {"a slot that another disk gets meanwhile", test_slot_taken},
+        {"names that the registry would not take", test_names},
     };
 
     return SUITE_RUN("doors: rebuilt", tests);

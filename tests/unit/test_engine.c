@@ -78,9 +78,7 @@ static void test_io_counts(void)
     struct plx_vdi *vdi;
     uint64_t seq, again;
 
-    make_store(128 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(128 * MIB, MIB, 64 * MIB);
     OK(write_byte(vdi, 0, BLOCK, 1)); /* extents are there, the segment is begun */
     settle();
     settled = counters();
@@ -129,9 +127,7 @@ static void test_blind_after_keyframe(void)
     struct plx_counters a, b;
     struct plx_vdi *vdi;
 
-    make_store(128 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(128 * MIB, MIB, 64 * MIB);
     OK(write_byte(vdi, 0, 2 * MIB, 1));
     run(vdi, PLX_SNAPSHOT, 0, 0);
     OK(plx_vdi_close(vdi));
@@ -179,9 +175,7 @@ static void test_keyframe_reads_ahead(void)
     struct plx_counters a, b;
     struct plx_vdi *vdi;
 
-    make_store(256 * MIB, MIB);
-    OK(create_vdi(0, leaves * leaf_bytes));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(256 * MIB, MIB, leaves * leaf_bytes);
     for (unsigned i = 0; i < leaves; i++)
         OK(write_byte(vdi, i * leaf_bytes, BLOCK, 1));
     OK(plx_vdi_close(vdi));
@@ -221,9 +215,7 @@ static void test_freed_while_loading(void)
     uint64_t root, before;
     uint8_t slot;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     OK(write_byte(vdi, 0, BLOCK, 1));
     OK(plx_vdi_close(vdi));
     OK(plx_store_close(store));
@@ -252,9 +244,7 @@ static struct plx_keyframe make_cold_root(void)
     struct plx_vdi *vdi;
     uint8_t slot;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     OK(write_byte(vdi, 0, BLOCK, 1));
     OK(plx_vdi_close(vdi));
     close_store();
@@ -321,9 +311,7 @@ static void test_sub_block(void)
 {
     struct plx_vdi *vdi;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     for (unsigned round = 0; round < 3; round++) { /* absent, new, in place */
         OK(write_byte(vdi, 512, 512, (int)(10 + round)));
         OK(write_byte(vdi, BLOCK + 3584, 1024, (int)(20 + round)));
@@ -386,9 +374,7 @@ static void test_wanted_while_opening(void)
 {
     struct plx_vdi *vdi;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     OK(write_byte(vdi, 0, MIB, 1));
     plx_vdi_abandon(vdi);
     wanted_more = 0;
@@ -409,9 +395,7 @@ static void test_unmap_frees(void)
     struct plx_counters a, b, c;
     struct plx_vdi *vdi;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 32 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 32 * MIB);
     for (unsigned i = 0; i < 8; i++)
         OK(write_byte(vdi, i * MIB, MIB, 1));
     run(vdi, PLX_KEYFRAME, 0, 0);
@@ -469,9 +453,7 @@ static void test_mapping_by_mapping(void)
     uint64_t vblock = 0, mapped = 0;
     struct plx_vdi *vdi;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     OK(write_byte(vdi, 0, 8 * BLOCK, 1));
     OK(write_byte(vdi, 16 * MIB - BLOCK, BLOCK, 2));
     for (uint64_t i = 1; i <= 8; i++) {
@@ -494,9 +476,7 @@ static void test_mapped(void)
     struct plx_vdi *vdi, *clone;
     uint64_t seq;
 
-    make_store(128 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(128 * MIB, MIB, 64 * MIB);
     check_mapped(vdi, 0);
     OK(write_byte(vdi, 0, 4 * MIB, 1));
     OK(write_byte(vdi, 63 * MIB + 512, 2 * BLOCK, 2));
@@ -578,9 +558,7 @@ static void test_unmap_counts(void)
     struct plx_vdi *vdi;
     uint64_t used;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 32 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 32 * MIB);
     OK(write_byte(vdi, 16 * MIB, 2 * MIB, 1));
     settle_keyframe(vdi);
     used = data_used();
@@ -616,9 +594,7 @@ static void test_checksum(void)
     uint64_t at;
     char place[64];
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     OK(write_byte(vdi, 7 * BLOCK, BLOCK, 0x5a));
     at = find_block(0x5a);
     CU_ASSERT_FATAL(at != 0);
@@ -661,9 +637,7 @@ static void test_checksum_evicted(void)
     struct plx_vdi *vdi;
     uint64_t at, waited;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, MIB);
     OK(write_byte(vdi, 7 * BLOCK, BLOCK, 0x5a));
     OK(write_byte(vdi, 8 * BLOCK, BLOCK, 0x5b));
     OK(plx_vdi_close(vdi));
@@ -732,9 +706,7 @@ static void test_pieces(void)
     static const size_t sizes[] = {2048, 512, 64, 48, 16}; /* 48: across blocks */
     struct plx_vdi *vdi;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     for (unsigned i = 0; i < 2 * sizeof sizes / sizeof sizes[0]; i++) { /* new, then in place */
         size_t piece = sizes[i / 2], length = piece < 512 ? 15 * BLOCK : 256 * BLOCK;
         size_t count = length / piece;
@@ -762,9 +734,7 @@ static void test_giving_up(void)
     struct plx_extent_info first, second, info;
     struct plx_vdi *vdi;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     OK(write_byte(vdi, 0, MIB / 2, 1));
     OK(plx_vdi_close(vdi));
     OK(plx_store_extent_owned(store, 0, &first));
@@ -921,9 +891,7 @@ static void test_no_space(void)
     uint64_t seq, written = 0;
     int error = 0;
 
-    make_store(16 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(16 * MIB, MIB, 64 * MIB);
     for (uint64_t at = 0; at < 64 * MIB && !error; at += 256u << 10) {
         error = write_byte(vdi, at, 256u << 10, 9);
         written += error ? 0 : 256u << 10;
@@ -1092,9 +1060,7 @@ static void test_counters_leave_room(void)
 
             if (numbers[n] > PLX_COUNTER_MAX && edits[e] != set_time)
                 continue;
-            make_store(64 * MIB, MIB);
-            OK(create_vdi(0, MIB));
-            vdi = open_vdi(0);
+            vdi = make_with_vdi(64 * MIB, MIB, MIB);
             OK(write_byte(vdi, 0, 4 * BLOCK, 1));
             OK(plx_vdi_close(vdi));
             edit_record(edits[e], numbers[n]);
@@ -1197,9 +1163,7 @@ static void test_grow(void)
     struct plx_vdi_info info;
     uint64_t old = 512ull << 30, seq;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, old));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, old);
     OK(write_byte(vdi, 0, 65536, 1));
     OK(write_byte(vdi, old - 65536, 65536, 2));
     seq = run(vdi, PLX_SNAPSHOT, 0, 0);

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every example of --help, the manual and README.md's tour, as it is printed. Each runs in a world that has what it
+# Every example of --help, the manual and README.md, as it is printed. Each runs in a world that has what it
 # speaks of, in which it is half an hour after 2026-11-21T06:20:00Z. Paths under /srv and /dev/disk lie in the test's
 # folder (/dev/sdb is /srv/demo.plx), `ssh backup` is a second state directory. What cannot be run is named, with the reason.
 SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
@@ -132,6 +132,7 @@ example() {
     line=${line//\/srv\//$LIVE/srv/}
     line=${line//\/dev\/disk\//$LIVE/dev/disk/}
     line=${line//\/dev\/sdb/$LIVE/srv/demo.plx}
+    line=${line//\/dev\/sdc/$LIVE/srv/copy.plx}
     ((++ran))
     if [[ $answer ]]; then
         PARALLAX=bash typed "$answer" -c "$line" || status=$?
@@ -187,6 +188,23 @@ while IFS= read -r line; do
     esac
 done <"$SOURCE/packaging/man/parallax.8.scd"
 
+# readme FROM TO: the indented lines of README.md between two of its titles.
+readme() { sed -n "/^## $1/,/^## $2/s/^    //p" "$SOURCE/README.md"; }
+
+step "README.md's first and last parts"
+export PARALLAX_STATE_DIR=$LIVE/state # the manual ends with one of its own
+while IFS= read -r line; do
+    left_out "$line" "tests/unit/test_install_deps.sh, and every build, run what it is made of"
+done < <(readme Install "The first five minutes")
+mapfile -t lines < <(readme "Moving to another machine" Limits)
+((${#lines[@]} >= 8)) || die "README.md has no commands for a move or a disaster"
+for line in "${lines[@]}"; do
+    [[ $line == "parallax "* ]] || die "README.md has a line that is not run: $line"
+    anew
+    prepare "$line"
+    example "$line"
+done
+
 step "README.md's tour"
 mkdir -p "$DIR/tour/build"
 cd "$DIR/tour" || exit 1
@@ -194,9 +212,8 @@ ln -s "$PARALLAX" build/parallax
 unset PLX_STAGE_SHIFT PARALLAX_STATE_DIR
 {
     echo 'set -euo pipefail; PS4=; set -x'
-    sed -n '/^## Five minutes/,/^With tcmu-runner running/s/^    //p' "$SOURCE/README.md" | grep -v '^cmake '
+    readme "The first five minutes" "Moving to another machine" | grep -Ev '^(parallax lun |/backstores/|iqn\.|192\.)'
 } >tour
-left_out "cmake" "what was built is what is tested"
 left_out "the LUNs of the tour" "need root and the kernel's target; see tests/lab"
 (($(wc -l <tour) > 30)) || die "there is no tour"
 timeout -k 5 600 bash tour >"$DIR/out" 2>"$DIR/err" </dev/null || die "the tour ends early"
@@ -204,4 +221,4 @@ timeout -k 5 600 bash tour >"$DIR/out" 2>"$DIR/err" </dev/null || die "the tour 
 says out "$(sha256sum <disk.raw | cut -d ' ' -f 1)"
 run 0 --state-dir "$DIR/tour/state" vdi list demo --json
 [[ $(<"$DIR/out") == *demo/copy* && $(<"$DIR/out") == *demo/web-then* ]] || die "the tour does not end where it should"
-echo "all is well ($ran examples, and the tour)"
+echo "all is well ($ran examples, and README.md's tour)"

@@ -24,9 +24,7 @@ static void set_up(void)
 {
     fixture.disk = (struct plx_simdisk_options){
         .block_size = 512, .volatile_cache = true, .patience = 90, .seed = 5};
-    make_store(64 * MIB, 4 * MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, 4 * MIB, 16 * MIB);
     OK(write_byte(vdi, 8 * MIB, BLOCK, 1)); /* has an extent from now on */
 }
 

@@ -53,6 +53,8 @@ cp data kept
 says err "--force"
 same data kept
 "$PARALLAX" store add-volume demo tiny --size 2M >out 2>err && die "too small a volume was accepted"
+says err "too small: 2097152 bytes; a volume needs at least 4 extents of 1048576 bytes, which are 4194304 bytes"
+[[ $(<err) != *--extent-size* ]] || die "the extents of a store stay as they are"
 [[ ! -e tiny ]] || die "a refused volume's file is left"
 "$PARALLAX" store add-volume demo two --size 8M --dry-run >out 2>err && die "a dry run made a file"
 [[ ! -e two ]] || die "a dry run made a file"
@@ -67,7 +69,7 @@ run 0 store add-volume demo two --json
 for volume in one two; do
     cp $volume copy
     cp copy kept
-    run 1 store add-volume demo copy --force
+    run 4 store add-volume demo copy --force
     says err "copy is a copy of volume "
     says err "of store demo ($DIR/$volume), or another name of it"
     same copy kept
@@ -140,5 +142,16 @@ step "a truncated volume"
 truncate -s 23M one
 "$PARALLAX" store check demo >out 2>err && die "a truncated volume was accepted"
 says err "truncated"
+size=$(grep -o 'truncate -s [0-9]*' err)
+[[ $size ]] || die "it does not say how it can be read again"
+run 5 store import --volume data --volume one --volume two
+says err "truncated: 24117248 bytes, the superblock says "
+run 5 store list
+says err "('$size', if it is a file)"
+run 5 store info demo
+says out "$DIR/one"
+says out "Virtual disks:"
+$size one
+run 0 store list
 
 echo "all good"

@@ -46,7 +46,7 @@ for words in "format new --volume $DIR/wide1.plx" "add-volume near $DIR/wide1.pl
     says err "is volume 1 of store wide, and only its volume 0 tells whose it is"
     same wide1.plx before1.plx
     # shellcheck disable=SC2086 # words
-    beta 1 store $words --i-checked-nobody-uses-it
+    beta 4 store $words --i-checked-nobody-uses-it
     says err "--force overwrites it"
 done
 beta 4 store format new --volume "$DIR/wide0.plx" --volume "$DIR/wide1.plx" --force --i-checked-nobody-uses-it

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "attach/compare.h"
+#include "folder.h"
 #include "registry/embedded.h"
 #include "attach/founding.h"
 #include "attach/rebuild.h"
@@ -530,9 +531,10 @@ static int make_in_child(bool unused)
 
 static int make(void)
 {
-    strcpy(folder, "/tmp/plx-hostile-XXXXXX");
-    return mkdtemp(folder) && in_child(make_in_child, false) && shell("cp volume volume-kept") ? 0
-                                                                                               : -1;
+    return folder_make("hostile", folder) && in_child(make_in_child, false) &&
+                   shell("cp volume volume-kept")
+               ? 0
+               : -1;
 }
 
 static int clean(void)

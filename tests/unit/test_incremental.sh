@@ -70,7 +70,7 @@ says out "demo/web@2"
 run 0 find demo/web --offset 8000k --limit 1 --json
 [[ $(json 0 by_seq) == 3 && $(json 0 after_seq) == 2 && $(json 0 certain) == true ]] ||
     die "not the newest change"
-run 1 find demo/web --block 2048
+run 2 find demo/web --block 2048
 says err "2048 blocks"
 run 2 find demo/web --block 7..3
 run 2 find demo/web --block x
@@ -83,7 +83,7 @@ step "incremental: from nothing, and on, through files and pipes"
 run 0 vdi export-diff demo/web@a full
 run 0 vdi export-diff demo/web@a..b inc --json
 [[ $(json to) == demo/web@2 && $(json from) == demo/web@1 ]] || die "other instants"
-run 1 vdi export-diff demo/web@a..b inc
+run 4 vdi export-diff demo/web@a..b inc
 says err "--force"
 run 2 vdi export-diff demo/web@a.. none
 says err "snap create"
@@ -106,6 +106,11 @@ holds copy b
 holds "copy@$label" b
 run 0 vdi import-diff inc demo/copy --json
 [[ $(json present) == true ]] || die "what is there is imported again"
+run 0 vdi import-diff inc demo/copy
+[[ $(<err) == "demo/copy has @$label already, which is what the stream brings: nothing is written" ]] || die "it does not say so once"
+run 0 vdi import-diff inc demo/copy -q
+[[ ! -s err ]] || die "-q does not silence it"
+says out "Present already: yes"
 run 0 vdi export-diff demo/web@b..c inc2
 run 0 vdi import-diff inc2 demo/copy
 holds copy c
@@ -138,12 +143,12 @@ run 0 vdi create demo/larger --size 16M
 run 1 vdi import-diff full demo/larger
 says err "smaller"
 run 0 vdi import two demo/late --force
-run 1 vdi import-diff inc demo/late
+run 4 vdi import-diff inc demo/late
 says err "was changed since"
 run 0 vdi import-diff inc demo/late --force
 says err "it stays as demo/late@"
 holds late b
-run 1 vdi import-diff full demo/web
+run 4 vdi import-diff full demo/web
 run 0 vdi create demo/empty --size 8M
 run 0 vdi import-diff full demo/empty
 holds empty a
@@ -352,7 +357,7 @@ for ms in 100 200 300; do
 done
 # What somebody wrote is no rest of an import.
 run 0 vdi import two demo/new
-run 1 vdi import-diff full demo/new
+run 4 vdi import-diff full demo/new
 says err "holds data already"
 run 0 vdi delete demo/new --yes
 

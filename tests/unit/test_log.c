@@ -45,9 +45,7 @@ static void test_larger_blocks(void)
         struct plx_vdi *vdi;
         uint64_t seq;
 
-        make_store(32 * MIB, MIB);
-        OK(create_vdi(0, 16 * MIB));
-        vdi = open_vdi(0);
+        vdi = make_with_vdi(32 * MIB, MIB, 16 * MIB);
         for (unsigned i = 0; i < writes; i++)
             OK(write_byte(vdi, (uint64_t)i * BLOCK, BLOCK, 1));
         run(vdi, PLX_SNAPSHOT, 0, 0); /* or the log would begin afresh */
@@ -262,9 +260,7 @@ static void test_write_back_snapshots(void)
         .op = PLX_WRITE, .length = BLOCK, .iov = &iov, .iovcnt = 1, .fua = true};
     struct plx_vdi *vdi;
 
-    make_store(32 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(32 * MIB, MIB, 16 * MIB);
     OK(plx_vdi_set_protection(vdi, &each, &fault));
     plx_vdi_set_write_back(vdi, true);
     memset(told, 0, sizeof told);
@@ -327,9 +323,7 @@ static void test_begun_in_vain(void)
     uint64_t seq, segment;
     struct plx_vdi *vdi;
 
-    make_store(32 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(32 * MIB, MIB, 16 * MIB);
     OK(write_byte(vdi, 0, BLOCK, 1));
     seq = run(vdi, PLX_SNAPSHOT, 0, 0);
     while (SEGMENT - label(vdi, seq) % SEGMENT > 512)
@@ -437,9 +431,7 @@ static void test_late_item(void)
 
     memset(&late, 0, sizeof late);
     late.grow.length = 16 * MIB;
-    make_store(32 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = late.vdi = open_vdi(0);
+    vdi = late.vdi = make_with_vdi(32 * MIB, MIB, 16 * MIB);
     eat_segments();
     while (try_grow(vdi, &late.grow) == 0)
         ;
@@ -473,9 +465,7 @@ static void test_keyframe_without_blocks(void)
     uint64_t count;
     struct plx_vdi *vdi;
 
-    make_store(32 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(32 * MIB, MIB, 64 * MIB);
     for (unsigned i = 0; i < 16; i++)
         OK(write_byte(vdi, i * 2 * MIB, BLOCK, (int)i + 1));
     registry.limit = registry.granted;
@@ -544,9 +534,7 @@ static void snapshot_beside(unsigned turns, enum plx_protection_mode mode)
     struct plx_request snapshot = {.op = PLX_SNAPSHOT, .done = snapshot_done, .owner = &done};
     struct plx_vdi *vdi, *instant, *again;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 64 * MIB);
     write_leaves(vdi, 0, 1);
     run(vdi, PLX_KEYFRAME, 0, 0);
     write_leaves(vdi, 1, 2);
@@ -625,9 +613,7 @@ static void test_taken_back(void)
     struct iovec iov = {buffer, BLOCK};
     unsigned done = 0;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    failing = open_vdi(0);
+    failing = make_with_vdi(64 * MIB, MIB, 64 * MIB);
     write_leaves(failing, 0, 1);
     run(failing, PLX_KEYFRAME, 0, 0);
     write_leaves(failing, 1, 2);
@@ -676,9 +662,7 @@ static void test_full_batch(void)
     static struct plx_request labels[LABELS];
     struct plx_vdi *vdi;
 
-    make_store(32 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(32 * MIB, MIB, 16 * MIB);
     run(vdi, PLX_SNAPSHOT, 0, 0);
     vdi->log.snapshots = PLX_PROTECT_BATCH;
     for (unsigned round = 0; round < 32; round++) {

@@ -122,7 +122,7 @@ cp demo.plx good.plx
 overwrite 165
 rebuilt 5
 put_back good.plx
-run 1 vdi forget demo --lost --yes -q
+run 4 vdi forget demo --lost --yes -q
 says err "rebuild-registry"
 rebuilt 0
 run 0 vdi export demo/b@one out.raw --force # (its soft limit was known to the registry alone)
@@ -227,7 +227,7 @@ for byte in 0 165; do
     fi
     run 5 vdi delete demo/b --yes
     run 5 vdi accept-older demo/b
-    run 1 vdi delete --lost demo/a --yes
+    run 4 vdi delete --lost demo/a --yes
     says err "without --lost"
     run 0 vdi delete --lost demo/b --yes
     run 3 vdi info demo/b

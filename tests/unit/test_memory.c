@@ -193,9 +193,7 @@ static void test_rewound(void)
     struct plx_thinned thinned;
     uint64_t oldest;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, MIB);
     for (unsigned i = 0; i < TIMES; i++) {
         struct plx_rewind_options back;
         struct plx_snapshot_info before;
@@ -257,9 +255,7 @@ static void test_held_back(void)
 {
     uint64_t blocks;
 
-    make_store(16 * MIB, MIB);
-    OK(create_vdi(0, LEAVES * LEAF));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(16 * MIB, MIB, LEAVES * LEAF);
     fail_each("collecting", collect);
     CU_ASSERT_EQUAL(plx_vdi_health(vdi, NULL), 0);
     OK(plx_simenv_collect(&env, &blocks, &fault));
@@ -275,9 +271,7 @@ static void test_not_held_back(void)
 {
     uint64_t addr, count, failed, free_blocks;
 
-    make_store(16 * MIB, MIB);
-    OK(create_vdi(0, LEAVES * LEAF));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(16 * MIB, MIB, LEAVES * LEAF);
     plx_store_settle(store);
     OK(plx_alloc_run(store, PLX_EXTENT_META, 1, NULL, &addr, &count));
     free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_META);

@@ -40,9 +40,7 @@ static void test_move(void)
     struct plx_counters before, a, b;
     struct plx_vdi *vdi;
 
-    make_store(128 * MIB, 4 * MIB);
-    OK(create_vdi(0, 8 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(128 * MIB, 4 * MIB, 8 * MIB);
     OK(write_byte(vdi, 4 * MIB, 2 * MIB, 7)); /* lies well already */
     write_backwards(vdi, 100, 300);
     run(vdi, PLX_KEYFRAME, 0, 0);
@@ -89,9 +87,7 @@ static void test_move_shared(void)
     struct plx_vdi *vdi, *snapshot;
     uint64_t seq;
 
-    make_store(128 * MIB, 4 * MIB);
-    OK(create_vdi(0, 8 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(128 * MIB, 4 * MIB, 8 * MIB);
     write_backwards(vdi, 0, 64);
     seq = run(vdi, PLX_SNAPSHOT, 0, 0);
     write_backwards(vdi, 10, 20);
@@ -117,9 +113,7 @@ static void test_move_pieces(void)
     struct plx_counters a, b;
     struct plx_vdi *vdi;
 
-    make_store(128 * MIB, 4 * MIB);
-    OK(create_vdi(0, 8 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(128 * MIB, 4 * MIB, 8 * MIB);
     write_backwards(vdi, 0, 256);
     run(vdi, PLX_SNAPSHOT, 0, 0);
     for (uint64_t at = 256; at > 0; at -= 4)
@@ -145,9 +139,7 @@ static void test_move_unreadable(void)
     struct plx_vdi *vdi;
     uint64_t at;
 
-    make_store(128 * MIB, 4 * MIB);
-    OK(create_vdi(0, 8 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(128 * MIB, 4 * MIB, 8 * MIB);
     write_backwards(vdi, 0, 256);
     OK(write_byte(vdi, 10 * BLOCK, BLOCK, 254)); /* in place */
     at = find_block(254);
@@ -171,9 +163,7 @@ static void test_move_sparse(void)
     struct plx_move moved = {.windows = 5000, .blocks = 1};
     struct plx_vdi *vdi;
 
-    make_store(128 * MIB, 4 * MIB);
-    OK(create_vdi(0, 4ull << 40));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(128 * MIB, 4 * MIB, 4ull << 40);
     write_backwards(vdi, 5, 10);
     write_backwards(vdi, (1ull << 28) + 300, 10);
     run(vdi, PLX_KEYFRAME, 0, 0);
@@ -196,9 +186,7 @@ static void test_move_damaged(void)
     struct plx_vdi *vdi;
     uint64_t at;
 
-    make_store(128 * MIB, 4 * MIB);
-    OK(create_vdi(0, 8 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(128 * MIB, 4 * MIB, 8 * MIB);
     write_backwards(vdi, 0, 100);
     write_backwards(vdi, 301, 55);
     OK(write_byte(vdi, 300 * BLOCK, BLOCK, 254));
@@ -227,9 +215,7 @@ static void test_move_no_space(void)
     int error = 0;
     uint64_t at;
 
-    make_store(16 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(16 * MIB, MIB, 64 * MIB);
     write_backwards(vdi, 0, 200);
     for (at = 4 * MIB; at < 64 * MIB && !error; at += 32 * BLOCK)
         error = write_byte(vdi, at, 32 * BLOCK, 9);
@@ -263,9 +249,7 @@ static void test_move_gives_up(void)
     struct plx_move moved = {.windows = 100}, again = {.windows = 100};
     struct plx_vdi *vdi;
 
-    make_store(32 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(32 * MIB, MIB, 64 * MIB);
     write_backwards(vdi, 0, 200);
     settle();
     env.grant_later = true;
@@ -314,9 +298,7 @@ static void test_move_refusals(void)
     struct plx_vdi *vdi, *snapshot;
     uint64_t seq;
 
-    make_store(128 * MIB, 4 * MIB);
-    OK(create_vdi(0, 8 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(128 * MIB, 4 * MIB, 8 * MIB);
     OK(write_byte(vdi, 0, BLOCK, 1));
     OK(write_byte(vdi, 4 * MIB, BLOCK, 1));
     seq = run(vdi, PLX_SNAPSHOT, 0, 0);

@@ -25,7 +25,7 @@ refused() {
     for words in "format new --volume $1" "format new --volume $DIR/blank --volume $1 --size 64M" "add-volume other $1"; do
         for force in "" "--force" "--force --i-checked-nobody-uses-it"; do
             # shellcheck disable=SC2086 # words
-            run 1 store $words $force
+            run 4 store $words $force
             says err "is a volume of store wide (with web); 'parallax store forget wide' first"
         done
     done
@@ -55,15 +55,21 @@ for volume in wide1 wide0; do
     says err "the superblocks of store wide were overwritten"
     says err "'parallax store restore-superblock $DIR/$volume' writes them again"
     run 5 store scan "$DIR/$volume"
-    run 2 store restore-superblock "$DIR/$volume"
+    run 4 store restore-superblock "$DIR/$volume"
     says err "look what the device holds now"
     run 0 store restore-superblock "$DIR/$volume" --dry-run
     says err "was volume ${volume#wide} of store wide; nothing was changed"
     same $volume before
     run 0 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it --json
     [[ $(json store) == wide && $(json index) == "${volume#wide}" ]] || die "the JSON does not say which volume it is"
-    run 1 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it
+    run 4 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it
     says err "its superblock can be read"
+    for copy in 1 0; do # as if it had been cut off between the two
+        dd if=before of=$volume bs=4k seek=$copy skip=$copy count=1 conv=notrunc status=none
+        run 0 store restore-superblock "$DIR/$volume" --dry-run
+        run 0 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it
+        run 4 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it
+    done
     [[ $volume == wide1 ]] || run 0 store take-over wide --any --i-checked-it-is-off # the home page went, too
     run 0 vdi export wide/web -
     cmp -s out image || die "wide/web is not what was imported"
@@ -74,6 +80,8 @@ says err "no Parallax superblock here"
 dd if=/dev/urandom of=wide1 bs=4k seek=15 count=1 conv=notrunc status=none
 run 5 store check wide
 says out "the spare superblock is damaged; 'parallax store grow' writes it again"
+run 4 store restore-superblock "$DIR/wide1" --i-checked-nobody-uses-it
+says err "its superblock can be read: it is volume 1 of store wide; 'parallax store grow wide' writes the copies"
 run 0 store grow wide
 run 0 store check wide
 
@@ -82,6 +90,8 @@ echo "no entry" >state/stores/broken.json
 run 1 store format new --volume "$DIR/new" --size 64M
 says err "stores/broken.json cannot be read"
 [[ ! -e new ]] || die "a file was left behind"
+run 4 store format new --volume "$DIR/wide1" --force
+says err "is a volume of store wide (with web)"
 rm state/stores/broken.json
 
 step "forgotten, it is overwritten by the operator's word"
@@ -89,12 +99,105 @@ run 0 store forget wide
 [[ ! $loop ]] || losetup -d "$loop"; loop=
 run 0 store format new --volume "$DIR/wide0" --volume "$DIR/wide1" --force
 
+step "a format that was killed before the store had its row: what is advised helps"
+run 0 store format cut --volume "$DIR/cut" --size 64M --extent-size 1M
+run 0 store forget cut
+dd if=/dev/zero of=cut bs=1M seek=1 count=8 conv=notrunc status=none
+run 4 store format cut --volume "$DIR/cut"
+says err "holds store cut with a registry that cannot be read: if its format was not finished, --force formats it anew"
+says err "'parallax store rebuild-registry' brings it back"
+cp --sparse=always cut unfinished
+run 0 store format cut --volume "$DIR/cut" --force
+run 0 vdi create cut/a --size 1M
+run 0 store forget cut
+run 4 store format cut --volume "$DIR/cut"
+says err "'parallax store import' makes it known here"
+run 0 store import --volume "$DIR/cut"
+run 0 store forget cut
+cp --sparse=always unfinished cut
+run 0 store rebuild-registry --volume "$DIR/cut"
+
 step "a store's own volume that lost its superblocks is none that it can be given anew"
 run 0 store format own --volume "$DIR/own0" --volume "$DIR/own1" --size 64M --extent-size 1M
 dd if=/dev/zero of=own1 bs=4k count=5 conv=notrunc status=none
 cp own1 before
 "$PARALLAX" store add-volume own "$DIR/own1" --force >out 2>err && die "a lost volume was added"
 same own1 before
+
+step "a volume that the entry of its store does not name, for it came later, is the store's by its spare superblock"
+run 0 store format passing --volume "$DIR/passing" --size 64M --extent-size 1M
+run 0 store forget passing
+run 0 store format grown --volume "$DIR/grown0" --size 64M --extent-size 1M
+cp state/stores/grown.json older
+run 0 store add-volume grown "$DIR/grown1" --size 64M
+head -c 90M /dev/urandom >image
+run 0 vdi import image grown/web
+cp older state/stores/grown.json
+for lost in "head -c 20480 /dev/zero" "head -c 20480 /dev/urandom" "head -c 20480 passing"; do
+    head -c 20480 grown1 >first
+    $lost | dd of=grown1 conv=notrunc status=none
+    cp grown1 before
+    for words in "format late --volume $DIR/grown1" "add-volume other $DIR/grown1"; do
+        # shellcheck disable=SC2086 # words
+        run 4 store $words --force --i-checked-nobody-uses-it
+        says err "was a volume of store grown (with web), as its spare superblock says"
+        says err "'parallax store restore-superblock' makes it one again, 'parallax store forget grown' first"
+    done
+    same grown1 before
+    dd if=first of=grown1 conv=notrunc status=none
+done
+run 0 vdi export grown/web back
+same back image
+dd if=/dev/zero of=grown1 bs=4k count=5 conv=notrunc status=none
+run 0 store forget grown
+run 0 store format late --volume "$DIR/grown1" --force --i-checked-nobody-uses-it
+
+step "a further volume of a copy is none that an interrupted growth of the original has left"
+run 0 store format orig --volume "$DIR/orig0" --size 64M --extent-size 1M
+cp orig0 copy0
+run 0 store import copy --new-identity --volume "$DIR/copy0"
+cp state/stores/copy.json older
+run 0 store add-volume copy "$DIR/copy1" --size 64M
+run 0 vdi import image copy/web
+cp copy1 before
+cp older state/stores/copy.json
+for force in "" "--force" "--force --i-checked-nobody-uses-it"; do
+    # shellcheck disable=SC2086 # words
+    run 4 store add-volume orig "$DIR/copy1" $force
+    says err "is a volume of store copy (with web); 'parallax store forget copy' first"
+done
+run 0 store forget copy
+run 4 store add-volume orig "$DIR/copy1"
+says err "is volume 1 of store orig, and only its volume 0 tells whose it is"
+run 4 store add-volume orig "$DIR/copy1" --i-checked-nobody-uses-it
+says err "--force overwrites it"
+same copy1 before
+run 0 store add-volume orig "$DIR/copy1" --force --i-checked-nobody-uses-it
+run 0 store check orig
+
+step "a volume is known by a name that lasts, and a descriptor's is none"
+truncate -s 64M described further
+exec 8<>described 7<>further
+run 0 store format described --volume /proc/self/fd/8 --extent-size 1M
+run 0 store add-volume described /dev/fd/7
+exec 8<&- 7<&-
+[[ $(<state/stores/described.json) != *fd* ]] || die "that is no path: $(<state/stores/described.json)"
+run 0 vdi create described/a --size 1M
+run 0 store info described --json
+[[ $(<out) == *"$DIR/described"*"$DIR/further"* && $(<out) != *fd/* ]] || die "that is no path"
+run 0 store forget described
+exec 8<>described
+run 0 store import --volume "/proc/$$/fd/8" --volume further
+[[ $(<state/stores/described.json) == *"$DIR/described"* ]] || die "that is no path: $(<state/stores/described.json)"
+rm further && truncate -s 64M gone
+exec 8<>gone
+rm gone
+run 1 store format gone --volume /proc/self/fd/8
+says err "a volume needs a name that lasts, and what this descriptor leads to has none"
+exec 8<&-
+run 3 store format gone --volume /proc/self/fd/8
+run 0 store format here --volume /proc/self/cwd/here --size 64M # this one is meant as it is written
+grep -q /proc/self/cwd/here state/stores/here.json || die "the path is another one"
 
 step "data that begins far behind the beginning is data"
 run 0 store format far --volume "$DIR/far0" --size 64M --extent-size 1M
@@ -104,13 +207,13 @@ run 0 vdi import image far/a --force
 run 0 store forget far
 dd if=/dev/zero of=far0 bs=1M count=1 conv=notrunc status=none # all that says whose it is
 cp far0 before
-run 1 store format behind --volume "$DIR/far0"
+run 4 store format behind --volume "$DIR/far0"
 says err "holds data already (at byte"
 run 0 store format healthy --volume "$DIR/healthy" --size 64M --extent-size 1M
-run 1 store add-volume healthy "$DIR/far0"
+run 4 store add-volume healthy "$DIR/far0"
 says err "holds data already (at byte"
 same far0 before
 truncate -s 64M plain
 printf x | dd of=plain bs=1M seek=40 conv=notrunc status=none
-run 1 store format behind --volume "$DIR/plain"
+run 4 store format behind --volume "$DIR/plain"
 run 0 store format behind --volume "$DIR/plain" --force

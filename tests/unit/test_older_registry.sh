@@ -107,7 +107,7 @@ run 1 snap delete demo/a@x
 says err "cannot be opened: extent"
 says err "the registry lost a write; 'parallax store rebuild-registry' makes its registry anew"
 run 5 store check demo
-says err "where the registry and the store differ; each finding says what to do"
+says err "found; each finding says what to do"
 run 0 store info demo --json
 [[ $(json doubt) != null ]] || die "nobody noted what was seen"
 run 1 vdi import three demo/new

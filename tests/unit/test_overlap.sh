@@ -32,11 +32,11 @@ refused() {
     for force in --force "--force --i-checked-nobody-uses-it"; do
         for words in "store format new --volume $1" "store add-volume other $1"; do
             # shellcheck disable=SC2086 # words
-            run 1 $words $force
+            run 4 $words $force
             says err "$1 overlaps $2, which is a volume of store $3 (with web)"
         done
     done
-    run 1 vdi export other/image "$1" --force
+    run 4 vdi export other/image "$1" --force
     says err "$1 overlaps $2, which is a volume of store $3; it is not overwritten, with --force neither"
     sha256sum <below | cmp -s before || die "$1: refused, and overwritten all the same"
 }
@@ -70,7 +70,7 @@ run 0 store scan "$loop" --json
 [[ $(json 0 known) == whole ]] || die "the scan does not know the store"
 
 step "by the name of its file a store is itself, and no copy of itself"
-run 1 store import twin --new-identity --volume "$DIR/below"
+run 4 store import twin --new-identity --volume "$DIR/below"
 says err "is store whole itself"
 run 0 store import --volume "$DIR/below"
 run 0 vdi export whole/web -

@@ -21,9 +21,7 @@ static void test_snapshot_does_not_drain(void)
     struct iovec iovs[12];
     struct plx_vdi *vdi;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 32 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 32 * MIB);
     memset(buffer, 3, MIB);
     finished = 0;
     for (unsigned i = 0; i < 12; i++) {
@@ -64,9 +62,7 @@ static void test_idle_snapshot_waits(void)
 
         fixture.disk.seed = round;
         fixture.disk.stalls = 30;
-        make_store(64 * MIB, MIB);
-        OK(create_vdi(0, 32 * MIB));
-        vdi = open_vdi(0);
+        vdi = make_with_vdi(64 * MIB, MIB, 32 * MIB);
         OK(write_byte(vdi, 0, MIB, 1));
         OK(write_byte(vdi, 0, MIB, 2)); /* in place from now on */
         finished = 0;
@@ -134,9 +130,7 @@ static void test_protect_interval(void)
     struct plx_counters before, after;
     struct plx_vdi *vdi;
 
-    make_store(128 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(128 * MIB, MIB, 64 * MIB);
     protect(vdi, PLX_PROTECT_INTERVAL, 10 * MS);
     before = counters(); /* idle: no record, no I/O, no turn of the loop */
     CU_ASSERT_EQUAL(plx_store_due_ns(store), UINT64_MAX);
@@ -185,9 +179,7 @@ static void test_protect_shares(void)
     struct plx_vdi *vdi;
     uint64_t before;
 
-    make_store(128 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(128 * MIB, MIB, 64 * MIB);
     protect(vdi, PLX_PROTECT_INTERVAL, 5000 * MS);
     for (unsigned i = 0; i < 3; i++) {
         OK(write_byte(vdi, 0, BLOCK, 1 + (int)i));
@@ -273,9 +265,7 @@ static void test_protect_late(void)
     struct plx_vdi *vdi;
     uint64_t begin;
 
-    make_store(128 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(128 * MIB, MIB, 64 * MIB);
     protect(vdi, PLX_PROTECT_INTERVAL, 10 * MS);
     memset(buffer, 9, BLOCK);
     begin = env.ns;
@@ -310,9 +300,7 @@ static void test_protect_skips(void)
     struct plx_vdi *vdi;
     uint64_t before;
 
-    make_store(128 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(128 * MIB, MIB, 64 * MIB);
     protect(vdi, PLX_PROTECT_INTERVAL, MS);
     env.step_ns = MS; /* the device takes many intervals */
     submit_writes(vdi, writes, iovs, 100, true);
@@ -340,9 +328,7 @@ static void test_protect_writes(void)
     struct plx_counters before, after;
     struct plx_vdi *vdi, *instant;
 
-    make_store(128 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(128 * MIB, MIB, 64 * MIB);
     protect(vdi, PLX_PROTECT_WRITE, 0);
     before = counters();
     submit_writes(vdi, writes, iovs, 12, false);
@@ -382,9 +368,7 @@ static void test_protect_restart(void)
     struct plx_vdi *vdi;
     uint64_t count;
 
-    make_store(128 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(128 * MIB, MIB, 64 * MIB);
     protect(vdi, PLX_PROTECT_INTERVAL, 10 * MS);
     OK(write_byte(vdi, 0, BLOCK, 1));
     OK(plx_vdi_close(vdi)); /* the last state is an instant */
@@ -418,9 +402,7 @@ static void test_protect_stopped(void)
 {
     struct plx_vdi *vdi;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     protect(vdi, PLX_PROTECT_INTERVAL, 1000 * MS);
     OK(write_byte(vdi, 0, BLOCK, 7));
     plx_log_stop(&vdi->log, PLX_ERR_STICKY, 0);
@@ -451,9 +433,7 @@ static void test_protect_refusals(void)
     struct plx_vdi *vdi;
     uint64_t seq;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         FAILS(INVALID, plx_vdi_set_protection(vdi, &bad[i], &fault));
     seq = run(vdi, PLX_SNAPSHOT, 0, 0);

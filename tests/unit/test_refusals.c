@@ -119,9 +119,7 @@ static void test_two_owners(void)
 {
     struct plx_vdi *vdi, *second;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, MIB);
     FAILS(BUSY, try_open_vdi(0, false, &second));
     FAILS(BUSY, plx_vdi_delete(store, 0, false, &fault));
     OK(plx_vdi_close(vdi));
@@ -134,9 +132,7 @@ static void test_taken_while_open(void)
     struct plx_store *mine;
     struct plx_vdi *vdi, *theirs = NULL;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, MIB);
     OK(write_byte(vdi, 0, BLOCK, 1));
     run(vdi, PLX_KEYFRAME, 0, 0);
     OK(write_byte(vdi, BLOCK, BLOCK, 2));
@@ -168,9 +164,7 @@ static void test_gone(void)
     struct plx_history_drop drop = {.snapshots = &first, .snapshot_count = 1};
     struct plx_vdi *vdi, *none = NULL;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, MIB);
     OK(write_byte(vdi, 0, BLOCK, 1));
     CU_ASSERT_EQUAL(run(vdi, PLX_SNAPSHOT, 0, 0), first);
     OK(write_byte(vdi, 0, BLOCK, 2));
@@ -203,9 +197,7 @@ static void test_wrong_grants(void)
     struct plx_vdi *vdi;
     size_t count;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     OK(write_byte(vdi, 0, MIB / 2, 1));
     plx_store_settle(store);
     count = owned_extents();
@@ -260,6 +252,27 @@ static void test_newer_feature(void)
     end_store();
 }
 
+/* A newer Parallax can restore the superblocks from it, so this is no empty disk. */
+static void test_newer_spare(void)
+{
+    static const uint8_t zeroes[2 * BLOCK];
+    struct plx_superblock super;
+    uint8_t block[BLOCK];
+
+    make_store(64 * MIB, MIB);
+    close_store();
+    plx_simdisk_peek(disk, 0, block, BLOCK);
+    OK(plx_format_superblock_decode(block, &super, &fault));
+    super.incompatible = 4;
+    plx_format_superblock_encode(&super, block);
+    plx_simdisk_poke(disk, PLX_SUPERBLOCK_SPARE * BLOCK, block, BLOCK);
+    plx_simdisk_poke(disk, 0, zeroes, sizeof zeroes);
+    FAILS(UNSUPPORTED, try_open_store(1));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(fault.text, "spare superblock: the store needs a newer Parallax"));
+    end_store();
+}
+
 /* Whoever does not know a feature that writers must know may still read. */
 static void test_newer_feature_read(void)
 {
@@ -268,9 +281,7 @@ static void test_newer_feature_read(void)
     uint8_t block[BLOCK];
     uint64_t before;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, MIB);
     OK(write_byte(vdi, 0, BLOCK, 7));
     OK(plx_vdi_close(vdi));
     leave_store();
@@ -374,6 +385,7 @@ int main(void)
         {"one writer", test_two_owners},
         {"taken over while it is open", test_taken_while_open},
         {"newer feature", test_newer_feature},
+        {"a spare superblock of a newer version", test_newer_spare},
         {"newer feature that readers need not know", test_newer_feature_read},
         {"version 1", test_version_1},
         {"truncated volume", test_truncated},

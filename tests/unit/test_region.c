@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "engine/format/format.h"
+#include "folder.h"
 #include "place.h"
 #include "registry/sql.h"
 #include "suite.h"
@@ -35,8 +36,7 @@ static int say(int code)
 
 static void setup(void)
 {
-    strcpy(directory, "/tmp/plx-region-XXXXXX");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(directory));
+    CU_ASSERT_FATAL(folder_make("region", directory));
     snprintf(path, sizeof path, "%s/volume", directory);
     OK(place_registry_open(path, "test", &reg, &fault));
 }

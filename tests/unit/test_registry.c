@@ -923,9 +923,10 @@ static void test_import(void)
     FAILS(NOT_FOUND, plx_registry_import_vdis(reg, &vdi, 1));
     FAILS(NOT_FOUND, plx_registry_import_extents(reg, store.id, list, 1));
     OK(plx_registry_import_instances(reg, &unknown, 1));
-    for (int twice = 0; twice < 2; twice++) {
+    for (unsigned twice = 0; twice < 2; twice++) {
         OK(plx_registry_import_instances(reg, &unknown, 1));
         OK(plx_registry_import_extents(reg, store.id, list, 3));
+        vdi.written = (struct plx_registry_written){12, 1 + twice};
         OK(plx_registry_import_vdis(reg, &vdi, 1));
         OK(plx_registry_import_labels(reg, vdi.id, &label, 1));
     }
@@ -947,6 +948,7 @@ static void test_import(void)
           plx_registry_extent_claim(reg, store.id, me.row.id, PLX_EXTENT_DATA, 0, &extent, &fresh));
     OK(plx_registry_vdi_get(reg, store.id, "web", &found));
     CU_ASSERT(found.slot == 6 && found.epoch == 12 && found.owner == 99);
+    CU_ASSERT(found.written.epoch == 12 && found.written.state == 2);
     OK(plx_registry_label_list(reg, vdi.id, &labels, &count));
     CU_ASSERT_EQUAL(count, 1);
     free(labels);

@@ -19,9 +19,7 @@ static struct plx_vdi *make_cold(void)
 {
     struct plx_vdi *vdi;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, LEAVES * LEAF));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, LEAVES * LEAF);
     for (unsigned i = 0; i < LEAVES; i++)
         OK(write_byte(vdi, i * LEAF, BLOCK, (int)i + 1));
     run(vdi, PLX_SNAPSHOT, 0, 0);
@@ -123,9 +121,7 @@ static void test_turns(void)
     struct plx_vdi *vdi;
 
     fixture.disk.patience = 0;
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, MIB);
     OK(write_byte(vdi, 0, MIB, 5));
     memset(buffer, 0, MIB);
     ended = 0;
@@ -157,9 +153,7 @@ static void test_full_ring(void)
 
     fixture.disk.patience = 99;
     fixture.disk.stalls = 100;
-    make_store(64 * MIB, 4 * MIB);
-    OK(create_vdi(0, LEAVES * LEAF));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, 4 * MIB, LEAVES * LEAF);
     OK(write_byte(vdi, LEAF + BLOCK, BLOCK, 200));
     for (unsigned i = 0; i < LEAVES; i++)
         memset(buffer + (size_t)i * BLOCK, (int)i + 1, BLOCK);
@@ -260,9 +254,7 @@ static struct plx_vdi *make_write_held(unsigned blocks)
     struct plx_vdi *vdi;
 
     fixture.attach = attach_holding;
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, MIB);
     for (int byte = 1; byte <= 2; byte++) /* the checksums are void from the second time on */
         OK(write_byte(vdi, 0, BLOCK, byte));
     plx_vdi_set_write_back(vdi, true);
@@ -346,9 +338,7 @@ static void test_flush_of_both(void)
     struct plx_vdi *vdi;
     uint64_t flushes;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, MIB);
     for (int byte = 1; byte <= 2; byte++)
         OK(write_byte(vdi, 0, BLOCK, byte));
     flushes = counters().device_flushes;
@@ -446,9 +436,7 @@ static void end_late(enum plx_request_op op, unsigned turns)
     struct plx_vdi *vdi;
     int result;
 
-    make_store(32 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = closing = open_vdi(0);
+    vdi = closing = make_with_vdi(32 * MIB, MIB, 16 * MIB);
     for (unsigned i = 1; i < 8; i++)
         OK(write_byte(vdi, i * LEAF, BLOCK, (int)i));
     late = op;
@@ -530,9 +518,7 @@ static void fill_store(void)
     struct iovec iov = {buffer, MIB};
     struct plx_request fill = {.op = PLX_WRITE, .length = MIB, .iov = &iov, .iovcnt = 1};
 
-    make_store(16 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    closing = open_vdi(0);
+    closing = make_with_vdi(16 * MIB, MIB, 64 * MIB);
     OK(write_byte(closing, 0, BLOCK, 1));
     run(closing, PLX_SNAPSHOT, 0, 0);
     memset(buffer, 2, MIB);

@@ -282,9 +282,7 @@ static void test_no_room_to_close(void)
     struct plx_vdi *vdi;
 
     fixture.format.segment_bytes = 64u << 10;
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 32 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 32 * MIB);
     OK(write_byte(vdi, 0, BLOCK, 1));
     run(vdi, PLX_SNAPSHOT, 0, 0); /* its log stays */
     OK(plx_vdi_close(vdi));
@@ -323,9 +321,7 @@ static void test_freed(void)
     uint64_t room;
 
     fixture.format.segment_bytes = 64u << 10;
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 1024 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 1024 * MIB);
     for (unsigned i = 0; i < 2; i++) {
         change_leaves(vdi, 300);
         run(vdi, PLX_SNAPSHOT, 0, 0);
@@ -358,9 +354,7 @@ static void test_cut_short(void)
     uint64_t one, count, nodes;
 
     fixture.format.segment_bytes = 64u << 10;
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 1024 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 1024 * MIB);
     change_leaves(vdi, CHANGED);
     registry.limit = registry.granted;
     OK(plx_bitmap_sync_run(store));
@@ -555,9 +549,7 @@ static void test_figures(void)
     struct plx_vdi *vdi;
 
     fixture.format.segment_bytes = MIB;
-    make_store(gib, 16 * MIB);
-    OK(create_vdi(0, 1024 * gib));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(gib, 16 * MIB, 1024 * gib);
     CU_ASSERT_EQUAL(counters().recovery_blocks, 12); /* the index of its log: 48 KiB */
     OK(write_byte(vdi, 0, BLOCK, 1));
     CU_ASSERT(counters().recovery_blocks < 40); /* and the way to two leaves */

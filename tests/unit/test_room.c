@@ -9,6 +9,7 @@
 
 #include "attach/attach.h"
 #include "attach/founding.h"
+#include "folder.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/registry_edit.h"
@@ -33,8 +34,7 @@ static void make_store(unsigned free)
     char sql[512];
     int changes;
 
-    strcpy(folder, "/tmp/plx-room-XXXXXX");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    CU_ASSERT_FATAL(folder_make("room", folder));
     snprintf(volume, sizeof volume, "%s/volume", folder);
     OK(plx_founding_format(folder, &path, 1, 128 * MIB, &options, false, NULL, &info, &fault));
     snprintf(sql, sizeof sql,

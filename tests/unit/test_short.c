@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "engine/loop/store.h"
+#include "folder.h"
 #include "ok.h"
 #include "attach/attach.h"
 #include "attach/founding.h"
@@ -131,8 +132,7 @@ static void make_short_store(uint64_t left)
     int status = -1;
     pid_t child;
 
-    strcpy(folder, "/tmp/plx-short-XXXXXX");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    CU_ASSERT_FATAL(folder_make("short", folder));
     snprintf(volume, sizeof volume, "%s/volume", folder);
     snprintf(further, sizeof further, "%s/further", folder);
     OK(plx_founding_format(folder, &path, 1, 128 * MIB, &options, false, NULL, &info, &fault));

@@ -93,9 +93,7 @@ static void test_forget(void)
     struct plx_vdi *vdi, *reader;
     uint64_t last, gone, free_before;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     last = busy_history(vdi);
     free_before = counters().data_free_blocks;
     OK(plx_snapshot_open(store, 0, 20, &reader, &fault));
@@ -130,9 +128,7 @@ static void test_thin(void)
     struct plx_vdi *vdi;
     uint64_t last, gone, kept[64], free_before, stays;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     last = busy_history(vdi);
     for (uint64_t step = 2; step <= 8; step *= 2) {
         size_t count = 0;
@@ -172,9 +168,7 @@ static void test_thin_one(void)
     struct plx_vdi *vdi;
     uint64_t last;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     last = busy_history(vdi);
     OK(plx_vdi_thin(vdi, &thin, &would, &fault));
     CU_ASSERT_EQUAL(would.snapshots, 1);
@@ -208,9 +202,7 @@ static void test_thin_clone(void)
     uint64_t last, gone;
     int first;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     last = busy_history(vdi);
     first = byte_then[15];
     OK(plx_vdi_create(store, &clone, &info, &fault));
@@ -309,9 +301,7 @@ static void test_snapshot_at(void)
     struct plx_vdi *vdi;
     uint64_t gone, kept[] = {40, 110, 111, 290};
 
-    make_store(256 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(256 * MIB, MIB, 16 * MIB);
     FAILS(NOT_FOUND,
           plx_snapshot_at(store, 0, UINT64_MAX - 1, &(struct plx_snapshot_info){0}, &fault));
     snapshots_apart(vdi, 100, MS);
@@ -375,9 +365,7 @@ static void test_clock_jumps(void)
     struct plx_vdi *vdi;
     uint64_t last;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     for (unsigned i = 0; i < 10; i++) {
         last = time_of_next(vdi);
         env.ns += 1000 * MS;
@@ -436,9 +424,7 @@ static struct plx_vdi *make_dated(void)
 {
     struct plx_vdi *vdi;
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     for (unsigned i = 0; i < 3; i++)
         time_of_next(vdi);
     return vdi;

@@ -604,10 +604,39 @@ static void test_pages(void)
     end_disk(false);
 }
 
+static void write_into_next_segment(void)
+{
+    write_anywhere(100);
+}
+
+/* The newest state is read up to where the log ended then. The owner goes on into a segment that
+ * had not begun, with marks that cover what the reader did not see: that is no damage. */
+static void test_newest_beside_writer(void)
+{
+    unsigned patience = fixture.disk.patience;
+    bool more = true;
+
+    fixture.disk.patience = 90; /* so that reading the log waits */
+    for (unsigned at = 1; more; at++) {
+        make_disk();
+        write_anywhere(50);
+        approach_end();
+        meanwhile.act = write_into_next_segment;
+        meanwhile.count = at;
+        OK(plx_snapshot_open(store, 0, 0, &came, &fault));
+        more = !meanwhile.act;
+        meanwhile.act = NULL;
+        plx_vdi_abandon(came);
+        end_disk(false);
+    }
+    fixture.disk.patience = patience;
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
         {"a reader elsewhere", test_reader_elsewhere},
+        {"the newest state beside its writer", test_newest_beside_writer},
         {"somebody comes meanwhile", test_come_meanwhile},
         {"segments on their way", test_segments_on_their_way},
         {"history that moves on", test_history_moves_on},

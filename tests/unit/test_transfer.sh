@@ -48,6 +48,12 @@ for words in "raw" "old --force"; do
     [[ $? == 6 ]] || die "there was no room"
     says err "File too large; a limit (ulimit -f) or the file system allows no more"
 done
+limited store format big --volume big --size 64M
+[[ $? == 6 && ! -e big ]] || die "a file was made beyond the limit"
+says err "File too large; a limit (ulimit -f) or the file system allows no file of that size"
+bash -c 'ulimit -f 1; exec "$@"' - "$PARALLAX" help >out 2>err # of standard output, which is a file
+[[ $? == 6 ]] || die "standard output that hits the limit is another error than a file that does"
+says err "standard output: File too large"
 limited vdi import image demo/web --force # its volume is larger than that already
 [[ $? == 1 ]] || die "a limit is an error of writing, for no room that is made helps"
 [[ $(<old) == precious && -z $(ls ./*.partial-* raw 2>/dev/null) ]] || die "something is left"
@@ -67,13 +73,13 @@ mkdir elsewhere
 echo precious >elsewhere/file
 chmod 640 elsewhere/file
 ln -s elsewhere/file link
-run 1 vdi export demo/web@one link
+run 4 vdi export demo/web@one link
 says err "--force"
 run 0 vdi export demo/web@one link --force
 [[ -L link && $(stat -c %a elsewhere/file) == 640 ]] || die "another file was replaced"
 same elsewhere/file image
 ln -s elsewhere/none dangling
-run 1 vdi export demo/web@one dangling --force
+run 4 vdi export demo/web@one dangling --force
 says err "symbolic link to nothing"
 [[ ! -e elsewhere/none ]] || die "made behind a link"
 run 1 vdi export demo/web@one elsewhere --force
@@ -88,7 +94,7 @@ same piped image
 
 step "nothing exists that is overwritten without --force, and no volume with it"
 echo precious >old
-run 1 cdp timeline demo/web --svg old
+run 4 cdp timeline demo/web --svg old
 says err "--force"
 [[ $(<old) == precious ]] || die "overwritten"
 run 0 cdp timeline demo/web --svg old --force
@@ -98,18 +104,18 @@ same out old
 for verb in "vdi export demo/web@one" "vdi export-diff demo/web@one" "cdp timeline demo/web --svg"; do
     for force in "" --force; do
         # shellcheck disable=SC2086
-        run 1 $verb "$DIR/demo.plx" $force
+        run 4 $verb "$DIR/demo.plx" $force
     done
     says err "is a volume of store demo"
 done
 run 0 store check demo --data
-dd if=/dev/zero of=damaged.plx bs=100 count=1 2>/dev/null
-dd if=demo.plx of=damaged.plx bs=4096 count=1 status=none
+head -c 1M demo.plx >damaged.plx
+dd if=/dev/zero of=damaged.plx bs=4096 seek=1 count=15 conv=notrunc status=none
 printf x | dd of=damaged.plx bs=1 seek=50 conv=notrunc status=none
-run 1 vdi export demo/web@one damaged.plx --force # also when it cannot be read
+run 4 vdi export demo/web@one damaged.plx --force # also when it cannot be read
 says err "is a volume of a store"
 if mknod block b 7 250 2>/dev/null; then
-    run 1 cdp timeline demo/web --svg block --force
+    run 2 cdp timeline demo/web --svg block --force
     says err "is a block device"
 fi
 
@@ -139,7 +145,7 @@ step "bench: what holds data is overwritten with --force only"
 run 0 vdi create demo/empty --size 16M
 run 0 vdi bench demo/empty --rw randwrite --runtime 1 --size 1M
 for pattern in write randwrite randrw; do
-    run 1 vdi bench demo/web --rw $pattern --runtime 1 --size 1M
+    run 4 vdi bench demo/web --rw $pattern --runtime 1 --size 1M
     says err "demo/web holds 16 MiB of data"
 done
 run 0 vdi bench demo/web --rw randread --runtime 1
@@ -203,13 +209,13 @@ step "a copy of the registry replaces nothing without a word, and no volume at a
 run 0 store format reg --volume "$DIR/reg.plx" --size 64M
 cp --sparse=always reg.plx before.plx
 run 0 store export-registry reg registry.db
-run 1 store export-registry reg registry.db
-run 1 store export-registry reg "$DIR/reg.plx"
-run 1 store export-registry reg "$DIR/reg.plx" --force
+run 4 store export-registry reg registry.db
+run 4 store export-registry reg "$DIR/reg.plx"
+run 4 store export-registry reg "$DIR/reg.plx" --force
 says err "is a volume of store reg"
 same reg.plx before.plx
 run 0 store export-registry reg registry.db --force
-run 1 store export-registry reg -
+run 2 store export-registry reg -
 [[ $(head -c 15 registry.db) == "SQLite format 3" ]] || die "it is no SQLite file"
 compgen -G "registry.db.partial*" >/dev/null && die "a partial file is left"
 run 0 store info reg
@@ -217,7 +223,7 @@ run 0 store info reg
 step "a label that is taken: no snapshot is left behind"
 run 0 vdi create reg/a --size 1M
 run 0 snap create reg/a@one
-run 1 snap create reg/a@one
+run 4 snap create reg/a@one
 says err "'parallax snap unlabel reg/a@one'"
 run 0 snap list reg/a --json
 [[ $(grep -c '"seq"' out) == 1 ]] || die "a snapshot was taken all the same"

@@ -23,7 +23,7 @@ step "a known volume is no file to export to, whatever is left on it"
 run 0 store format k --volume "$DIR/k.plx" --size 64M
 head -c 17408 /dev/urandom | dd of=k.plx conv=notrunc status=none
 cp --sparse=always k.plx before
-run 1 vdi export d/x "$DIR/k.plx" --force
+run 4 vdi export d/x "$DIR/k.plx" --force
 says err "is a volume of store"
 same k.plx before
 
@@ -50,6 +50,18 @@ echo "($kept of 12 came in between)"
 run 1 vdi import - d/alone --size 4M <good
 run 3 vdi info d/alone
 
+step "... and not what another one has made of it before it was opened, nor is that overwritten"
+head -c 9M /dev/zero | tr "\0" x |
+    PLX_STAGE_SIGNAL=19 PLX_STAGE_LOCK=1 "$PARALLAX_STAGED" vdi import - d/between --size 8M >out 2>err &
+first=$!
+until [[ $(ps -o stat= -p "$first") == T* ]]; do sleep 0.05; done
+"$PARALLAX" -q vdi import small d/between --force || die "the second import failed"
+kill -CONT "$first"
+wait "$first" && die "an image that is too large was imported"
+says err "d/between holds data already; give --force to overwrite it"
+run 0 vdi export d/between got --force
+same <(head -c 1M got) small
+
 step "a stream is judged when the copy is its own"
 run 0 snap create d/x@one
 run 0 vdi bench d/x --rw randwrite --size 64k --runtime 1 --force
@@ -74,13 +86,24 @@ says err "give --force to take that back"
 run 0 vdi export d/copy got --force
 same got other
 
+step "volumes of two stores are no store, and no copies of one"
+run 0 store format first --volume "$DIR/f0" --size 64M
+run 0 store format other --volume "$DIR/o0" --size 64M
+for words in "store import" "store rebuild-registry"; do
+    # shellcheck disable=SC2086 # words
+    run 1 $words --volume "$DIR/f0" --volume "$DIR/o0"
+    says err "f0 is a volume of store first, and $DIR/o0 of store other, which is another one"
+done
+run 0 store forget first
+run 0 store forget other
+
 step "a copy of a further volume is no volume of the store while the original is there"
 run 0 store format p --volume "$DIR/p0" --volume "$DIR/p1" --size 64M --extent-size 1M
 run 0 vdi import good p/w
 cp p1 q1
-run 1 store import --volume "$DIR/p0" --volume "$DIR/q1"
+run 4 store import --volume "$DIR/p0" --volume "$DIR/q1"
 says err "are the same store"
-run 1 store rebuild-registry --volume "$DIR/p0" --volume "$DIR/q1"
+run 4 store rebuild-registry --volume "$DIR/p0" --volume "$DIR/q1"
 mv p1 moved
 run 0 store import --volume "$DIR/p0" --volume "$DIR/moved"
 run 0 vdi export p/w got --force

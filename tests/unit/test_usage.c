@@ -212,9 +212,7 @@ static void keyframe_around_requests(void)
 /* Who comes after the announcement sees them, though the key frame does not have them. */
 static void test_around_keyframe(void)
 {
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    between.vdi = open_vdi(0);
+    between.vdi = make_with_vdi(64 * MIB, MIB, 16 * MIB);
     run(between.vdi, PLX_SNAPSHOT, 0, 0); /* history begins before the key frame */
     OK(write_byte(between.vdi, 0, 2 * MIB, 1));
     keyframe_around_requests();
@@ -559,9 +557,7 @@ static void test_damaged_leaf(void)
     uint8_t node[BLOCK];
     uint64_t first = UINT64_MAX, root;
 
-    make_store(16 * MIB, MIB);
-    OK(create_vdi(0, 512 * MIB));
-    vdi = open_vdi(0);
+    vdi = make_with_vdi(16 * MIB, MIB, 512 * MIB);
     for (uint64_t leaf = 0; leaf < 150; leaf++)
         OK(write_byte(vdi, leaf * PLX_NODE_ENTRIES * BLOCK, BLOCK, 1));
     run(vdi, PLX_KEYFRAME, 0, 0);

@@ -721,20 +721,28 @@ static void test_unsettled(void)
     end_store();
 }
 
+/* The k-th allocation fails; *ret_failed: 0 if there are not so many. */
+static int check_failing_at(uint64_t k, uint64_t *ret_failed)
+{
+    struct plx_check_options options = {.data = true, .finding = on_found};
+    int error;
+
+    memset(&heard, 0, sizeof heard);
+    fault_alloc_arm(k, false);
+    error = plx_store_check(store, &options, &checked, &fault);
+    fault_alloc_disarm(ret_failed);
+    return error;
+}
+
 /* Each of its allocations fails once: then it says so, instead of calling sound what it did not
  * look at. */
 static void check_without_memory(const char *kind)
 {
-    struct plx_check_options options = {.data = true, .finding = on_found};
     uint64_t failed = 1;
 
     for (uint64_t k = 1; failed; k++) {
-        int error;
+        int error = check_failing_at(k, &failed);
 
-        memset(&heard, 0, sizeof heard);
-        fault_alloc_arm(k, false);
-        error = plx_store_check(store, &options, &checked, &fault);
-        fault_alloc_disarm(&failed);
         CU_ASSERT_EQUAL(error, failed ? PLX_ERR_NOMEM : 0);
         CU_ASSERT(!error || strstr(fault.text, "out of memory"));
     }
@@ -767,7 +775,6 @@ static void test_memory(void)
 /* A finding that cannot be kept until it is known whether the disk has moved on is counted. */
 static void test_findings_without_memory(void)
 {
-    struct plx_check_options options = {.data = true, .finding = on_found};
     uint64_t failed = 1;
     unsigned counted = 0;
 
@@ -776,12 +783,8 @@ static void test_findings_without_memory(void)
     flip(plx_entry_addr(entry_of(0, 100)), 17);
     open_store(0);
     for (uint64_t k = 1; failed; k++) {
-        int error;
+        int error = check_failing_at(k, &failed);
 
-        memset(&heard, 0, sizeof heard);
-        fault_alloc_arm(k, false);
-        error = plx_store_check(store, &options, &checked, &fault);
-        fault_alloc_disarm(&failed);
         CU_ASSERT(!error || (failed && error == PLX_ERR_NOMEM));
         if (!error)
             CU_ASSERT_EQUAL(checked.errors, 1);

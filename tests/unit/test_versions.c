@@ -128,7 +128,7 @@ static void test_base_unread(void)
     each_fails = PLX_ERR_IO_READ;
     FAILS(IO_READ, unmap(BASE_BLOCKS, 1));
     each_fails = 0;
-    CU_ASSERT_EQUAL(versions.count, 0);
+    CU_ASSERT_EQUAL(versions.table.count, 0);
     CU_ASSERT_EQUAL(versions.fresh_count, 0);
     expect_freed(0, 0);
     OK(map(0, BASE_BLOCKS / 2));

@@ -409,7 +409,7 @@ static void test_open_refusals(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "has 2 volumes, of which 1 was given"));
     edit_super(disks[1], double_extents);
     FAILS(INVALID, try_open(devices, 2));
-    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "sim1: belongs to another store"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "sim1: is a volume of store "));
     detach(2);
     free_disks(2);
 }

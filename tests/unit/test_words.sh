@@ -296,10 +296,10 @@ done
 sleep 0.1
 run 0 snap delete demo/web@-1ms.. # younger than all
 says err "there are no such snapshots"
-run 1 snap delete demo/web@-1d..-2d
-says err "the range is empty"
-run 1 snap delete demo/web@2..1
-says err "the range is empty"
+run 2 snap delete demo/web@-1d..-2d
+says err "the range ends before it begins"
+run 2 snap delete demo/web@2..1
+says err "the range ends before it begins"
 run 3 snap delete demo/web@-1d
 run 3 snap delete demo/web@one..-1d
 run 3 snap delete demo/bare@1..
@@ -316,15 +316,15 @@ named() { # TEXT STATUS WORDS...
 }
 named "there is no virtual disk demo/none;" 3 vdi info demo/none
 named "there is no virtual disk demo/none;" 3 snap create demo/none
-named "demo/web exists already" 1 vdi create demo/web --size 1M
-named "demo/web exists already" 1 vdi clone demo/web@1 demo/web
+named "demo/web exists already" 4 vdi create demo/web --size 1M
+named "demo/web exists already" 4 vdi clone demo/web@1 demo/web
 named "demo/web has no snapshot with the label none;" 3 vdi clone demo/web@none demo/then
 named "demo/web has no snapshot at or before -1y" 3 rewind demo/web --to -1y
 named "demo/web: 2026-11-24 is no time" 3 vdi clone demo/web@2026-11-24 demo/then
 named "demo/web: 2199-01-01T00:00:00Z lies in the future;" 3 rewind demo/web --to 2199-01-01T00:00:00Z
 named "demo/web has no label none" 3 snap unlabel demo/web@none
-named "label one names demo/web@1 already" 1 snap label demo/web@2 one
-named "label one names demo/web@1 already" 1 snap create demo/web@one
+named "label one names demo/web@1 already" 4 snap label demo/web@2 one
+named "label one names demo/web@1 already" 4 snap create demo/web@one
 run 2 snap create demo/web@one..two
 says err "looks like a range"
 run 0 gc demo --dry-run
@@ -347,7 +347,7 @@ says out "kept"
 grep -q gone out && die "a snapshot of a deleted disk is shown"
 
 step "a store has one name here, and says which it is when a volume is missing"
-run 1 store import zoo --volume "$DIR/demo.plx"
+run 4 store import zoo --volume "$DIR/demo.plx"
 says err "known here as store demo; 'parallax store forget demo' first"
 run 0 store import demo --volume "$DIR/demo.plx"
 mv demo.plx away.plx
@@ -381,7 +381,7 @@ one 0 vdi import block one/web
 says err "imported 4 KiB"
 one 2 vdi create one/none --size 1
 says err "not 1 byte"
-one 1 find one/web --block 7
+one 2 find one/web --block 7
 says err "(1 block)"
 for label in good odd; do one 0 snap create one/web@$label; done
 head -c 4096 /dev/urandom >other
@@ -403,7 +403,7 @@ for words in "store check one" "store info one" "du one" "du one/web@good..odd" 
     singular
 done
 : >byte && printf x >byte
-one 1 store format byte --volume "$DIR/byte" --size 64M
+one 4 store format byte --volume "$DIR/byte" --size 64M
 says err "with 1 byte;"
 
 step "what a terminal would obey is escaped"
@@ -468,4 +468,21 @@ json findings 0 text >/dev/null
 mv "$evil" elsewhere
 run 6 store info evil
 plain err
+# Names that a registry of somebody else's store holds.
+run 0 store format harm --volume "$DIR/harm" --size 256M
+run 0 vdi create harm/web --size 16M
+run 0 snap create harm/web@one
+"$REGISTRY_SQL" "$DIR/harm" "UPDATE labels SET name = 'l' || char(27) || '<b\"&'"
+run 0 cdp timeline harm/web --svg -
+plain out
+python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("out")' || die "the drawing is no XML"
+says out ">l??b??<"
+"$REGISTRY_SQL" "$DIR/harm" "UPDATE vdis SET name = 'w' || char(27) || '\"b'"
+for words in "vdi list harm" "tree harm" "tree harm --dot"; do
+    # shellcheck disable=SC2086
+    run 0 $words
+    plain out
+done
+says out 'label="w??b\n16 MiB"'
+says out 'label="@1\nl??b??"'
 echo "all is well"

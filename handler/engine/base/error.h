@@ -49,6 +49,12 @@ static inline bool plx_error_is_unreadable(int code)
 {
     return code == PLX_ERR_CORRUPT || code == PLX_ERR_IO_READ;
 }
+/* Whether it only says that nothing can be written there. Who reads goes on without writing. */
+static inline bool plx_error_is_unwritable(int code)
+{
+    return code == PLX_ERR_PERMISSION || code == PLX_ERR_READONLY || code == PLX_ERR_NOSPACE ||
+           code == PLX_ERR_VOLUME_FULL;
+}
 struct plx_sense plx_error_sense(int code);
 const char *plx_error_name(int code); /* "NOSPACE"; never NULL */
 int plx_error_code(const char *name); /* the code of that name; SYSTEM for others */

@@ -40,6 +40,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/hashtable.h"
 #include "engine/base/list.h"
 #include "engine/disk/vdi.h"
 #include "engine/log/replay.h"
@@ -312,8 +313,9 @@ static int walk_nodes_alone(struct plx_reach *reach, uint64_t root, unsigned lev
 /* ---- What the log maps (REACH-2) ---- */
 
 struct change {
-    uint64_t vblock, addr, seq; /* addr 0: unmapped; seq: the number of its batch */
-    bool used, seen;            /* seen: a snapshot sees the block as it is here */
+    struct plx_hashtable_key vblock;
+    uint64_t addr, seq; /* addr 0: unmapped; seq: the number of its batch */
+    bool seen;          /* a snapshot sees the block as it is here */
 };
 
 struct span {
@@ -323,24 +325,18 @@ struct span {
 /* The changes since the key frame announced last. `fresh` keeps the cost of a snapshot down to what
  * changed since the snapshot before. */
 struct changes {
-    struct change *slots; /* by virtual block; open addressing */
-    size_t count, capacity;
-    uint64_t *fresh; /* virtual blocks whose last change no snapshot has seen */
+    struct plx_hashtable table; /* the changes, by virtual block */
+    uint64_t *fresh;            /* virtual blocks whose last change no snapshot has seen */
     size_t fresh_count, fresh_capacity;
     struct span *unmapped; /* long unmapped ranges; short ones are changes to address 0 */
     size_t unmapped_count, unmapped_capacity;
 };
 
 #define LONG_SPAN 64u /* blocks */
-#define SLOTS_MIN 1024u
 
 static struct change *change_at(const struct changes *c, uint64_t vblock)
 {
-    size_t at = (size_t)(vblock * 0x9e3779b97f4a7c15ull >> 20) & (c->capacity - 1);
-
-    while (c->slots[at].used && c->slots[at].vblock != vblock)
-        at = (at + 1) & (c->capacity - 1);
-    return &c->slots[at];
+    return plx_hashtable_at(&c->table, vblock);
 }
 
 static bool was_replaced(const struct changes *since, uint64_t vblock)
@@ -348,43 +344,21 @@ static bool was_replaced(const struct changes *since, uint64_t vblock)
     for (size_t i = 0; i < since->unmapped_count; i++)
         if (vblock - since->unmapped[i].first < since->unmapped[i].count)
             return true;
-    return since->capacity && change_at(since, vblock)->used;
-}
-
-/* Moves the changes that are younger than a batch into a table of so many slots, and drops the
- * rest.
- */
-static bool rebuild(struct changes *c, size_t capacity, uint64_t after_seq)
-{
-    struct change *old = c->slots, *slots = calloc(capacity, sizeof *slots);
-    size_t old_capacity = c->capacity;
-
-    if (!slots)
-        return false;
-    c->slots = slots;
-    c->capacity = capacity;
-    c->count = 0;
-    for (size_t i = 0; i < old_capacity; i++)
-        if (old[i].used && old[i].seq > after_seq) {
-            *change_at(c, old[i].vblock) = old[i];
-            c->count++;
-        }
-    free(old);
-    return true;
+    return since->table.capacity && change_at(since, vblock)->vblock.used;
 }
 
 static bool put_change(struct changes *c, uint64_t vblock, uint64_t addr, uint64_t seq)
 {
     struct change *slot;
 
-    if ((2 * c->count >= c->capacity && !rebuild(c, plx_max_u64(2 * c->capacity, SLOTS_MIN), 0)) ||
+    if (!plx_hashtable_room(&c->table, sizeof *slot) ||
         !PLX_LIST_ROOM(c->fresh, c->fresh_count, c->fresh_capacity, 16))
         return false;
     slot = change_at(c, vblock);
-    if (!slot->used || slot->seen)
+    if (!slot->vblock.used || slot->seen)
         c->fresh[c->fresh_count++] = vblock;
-    c->count += !slot->used;
-    *slot = (struct change){.vblock = vblock, .addr = addr, .seq = seq, .used = true};
+    c->table.count += !slot->vblock.used;
+    *slot = (struct change){.vblock = {vblock, true}, .addr = addr, .seq = seq};
     return true;
 }
 
@@ -404,16 +378,9 @@ static bool put_unmap(struct changes *c, struct span span)
     return true;
 }
 
-/* How many slots a table needs for the changes that are younger than a batch. */
-static size_t capacity_after(const struct changes *c, uint64_t seq)
+static bool is_younger(const void *element, uint64_t seq)
 {
-    size_t count = 0, capacity = SLOTS_MIN;
-
-    for (size_t i = 0; i < c->capacity; i++)
-        count += c->slots[i].used && c->slots[i].seq > seq;
-    while (capacity <= 2 * count)
-        capacity *= 2;
-    return capacity;
+    return ((const struct change *)element)->seq > seq;
 }
 
 /* A key frame was announced: drops the changes that its tree includes. */
@@ -425,11 +392,11 @@ static bool drop_changes(struct changes *c, uint64_t upto_seq)
         if (c->unmapped[i].seq > upto_seq)
             c->unmapped[kept++] = c->unmapped[i];
     c->unmapped_count = kept;
-    if (c->count && !rebuild(c, capacity_after(c, upto_seq), upto_seq))
+    if (c->table.count && !plx_hashtable_sift(&c->table, is_younger, upto_seq))
         return false;
     kept = 0;
     for (size_t i = 0; i < c->fresh_count; i++)
-        if (change_at(c, c->fresh[i])->used)
+        if (change_at(c, c->fresh[i])->vblock.used)
             c->fresh[kept++] = c->fresh[i];
     c->fresh_count = kept;
     return true;
@@ -437,7 +404,7 @@ static bool drop_changes(struct changes *c, uint64_t upto_seq)
 
 static void free_changes(struct changes *c)
 {
-    free(c->slots);
+    free(c->table.slots);
     free(c->fresh);
     free(c->unmapped);
     *c = (struct changes){0};
@@ -495,7 +462,7 @@ static int seen_now(struct log_walk *log)
     for (size_t i = 0; i < c->fresh_count && !error; i++) {
         struct change *slot = change_at(c, c->fresh[i]);
 
-        if (slot->used && slot->addr && !slot->seen)
+        if (slot->vblock.used && slot->addr && !slot->seen)
             error = plx_reach_mark(log->reach, slot->addr, 1);
         slot->seen = true;
     }

@@ -40,6 +40,7 @@ struct census {
     const struct plx_usage_options *options;
     struct plx_fault *fault;
     struct plx_usage usage;
+    size_t vdi_capacity; /* of its disks */
     struct plx_turns turns;
     struct plx_reach reach;
     bool *counts;         /* for reach.c: all extents count */
@@ -116,15 +117,13 @@ static bool connect(struct kinship *k)
     return true;
 }
 
-static bool add_vdi(struct plx_usage *usage, const struct plx_vdi_record *record)
+static bool add_vdi(struct census *c, const struct plx_vdi_record *record)
 {
-    struct plx_usage_vdi *bigger = usage->vdis, *vdi;
+    struct plx_usage *usage = &c->usage;
+    struct plx_usage_vdi *vdi;
 
-    if (!(usage->vdi_count & (usage->vdi_count - 1))) /* full: the array grows at powers of two */
-        bigger = realloc(usage->vdis, (2 * (size_t)usage->vdi_count + 1) * sizeof *bigger);
-    if (!bigger)
+    if (!PLX_LIST_ROOM(usage->vdis, usage->vdi_count, c->vdi_capacity, 16))
         return false;
-    usage->vdis = bigger;
     vdi = &usage->vdis[usage->vdi_count++];
     *vdi =
         (struct plx_usage_vdi){.slot = record->slot, .id = record->id, .open = record->owner != 0};
@@ -149,7 +148,7 @@ static int list_vdis(struct census *c, struct kinship *k)
         if (error)
             return error;
         ready = add_pair(k, &record.id, &record.parent) &&
-                (record.state != PLX_VDI_LIVE || add_vdi(&c->usage, &record));
+                (record.state != PLX_VDI_LIVE || add_vdi(c, &record));
     }
     return ready ? 0 : no_memory(c);
 }

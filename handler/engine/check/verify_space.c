@@ -54,8 +54,11 @@ void plx_verify_superblocks(struct plx_verify *v)
                                 "grow' writes it again",
                                 i, slot);
             else if (!plx_uuid_equal(&super.store, &v->store->info.id))
-                plx_verify_find(v, PLX_FINDING_ERROR, "superblock", base + slot, PLX_NO_VBLOCK,
-                                "volume %u: copy %u of the superblock is another store's", i, slot);
+                plx_verify_find(
+                    v, PLX_FINDING_ERROR, "superblock", base + slot, PLX_NO_VBLOCK,
+                    "volume %u: copy %u of the superblock is another store's; 'parallax "
+                    "store grow' writes it again",
+                    i, slot);
         }
         check_spare(v, i, base + PLX_SUPERBLOCK_SPARE);
     }

@@ -117,7 +117,7 @@ static void copy_edges(struct plx_op *op, bool in)
         if (!edge)
             continue;
         edge_range(op, i, &from, &bytes);
-        if (op->request->op == PLX_UNMAP)
+        if (op->kind->zeroes)
             memset(edge + from, 0, bytes);
         else
             bytes_copy(plx_op_bytes_at(op->request, plx_op_data_offset(op, i)), edge + from, bytes,
@@ -125,12 +125,16 @@ static void copy_edges(struct plx_op *op, bool in)
     }
 }
 
-void plx_op_deliver_edges(struct plx_op *op)
+int plx_op_deliver(struct plx_op *op)
 {
-    copy_edges(op, false);
+    if (plx_op_has_edges(op))
+        copy_edges(op, false);
+    return plx_op_pass_window(op);
 }
 
-void plx_op_merge_edges(struct plx_op *op)
+int plx_op_merge(struct plx_op *op)
 {
     copy_edges(op, true);
+    op->edges_read = true;
+    return 0;
 }

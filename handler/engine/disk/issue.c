@@ -21,10 +21,9 @@
  *   acknowledged as durable.
  */
 #include "engine/disk/op.h"
-#include "engine/disk/share.h"
 
 #define RUN_BLOCKS 256u /* allocated at once per VDI: about 1 MiB */
-#define MOVE_RETRIES 256u
+#define ADJACENT_RETRIES 256u
 
 void plx_op_checksum_kept(struct plx_op *op)
 {
@@ -139,7 +138,7 @@ static int take_blocks(struct plx_op *op, struct plx_run *run, uint64_t want, ui
 
 /* Makes the pieces: runs of blocks with one log record each, for all NEW blocks (which it takes
  * from the run) and all UNMAP blocks. 0, PLX_WAIT or NOSPACE. Cuts the window when there are too
- * many pieces for an operation's transfers; a move's are all one transfer. */
+ * many pieces for an operation's transfers; adjacent ones are all one transfer. */
 static int lay_out_pieces(struct plx_op *op, struct plx_run *run)
 {
     unsigned i = 0;
@@ -158,7 +157,7 @@ static int lay_out_pieces(struct plx_op *op, struct plx_run *run)
             struct plx_piece *piece = &op->pieces[op->piece_count];
             uint64_t addr = 0, got = count;
 
-            if (op->piece_count == PLX_OP_XFERS / 2 && !plx_op_moving(op)) {
+            if (op->piece_count == PLX_OP_XFERS / 2 && !op->kind->uncut) {
                 plx_op_cut_window(op, first);
                 return 0;
             }
@@ -178,12 +177,16 @@ static int lay_out_pieces(struct plx_op *op, struct plx_run *run)
     return 0;
 }
 
-/* Lays out all blocks that move in one run of their own. An extent that is granted for it may have
- * no free run that long, for it was used before. After MOVE_RETRIES attempts the move gives up, or
- * it would take all extents there are. */
-static int lay_out_move(struct plx_op *op)
+int plx_op_place(struct plx_op *op)
 {
-    bool may_wait = op->retries++ < MOVE_RETRIES;
+    return lay_out_pieces(op, &op->vdi->run);
+}
+
+/* An extent that is granted for it may have no free run that long, for it was used before. After
+ * ADJACENT_RETRIES attempts the operation gives up, or it would take all extents there are. */
+int plx_op_place_adjacent(struct plx_op *op)
+{
+    bool may_wait = op->retries++ < ADJACENT_RETRIES;
     struct plx_run run = {0};
     int error;
 
@@ -197,18 +200,6 @@ static int lay_out_move(struct plx_op *op)
     return 0;
 }
 
-/* A share maps the common block that was given, or a new block that becomes common. */
-static int lay_out_share(struct plx_op *op)
-{
-    const struct plx_share *share = op->request->share;
-
-    if (!share->common)
-        return lay_out_move(op);
-    op->pieces[0] = (struct plx_piece){op->first_block, share->common, 1};
-    op->piece_count = 1;
-    return 0;
-}
-
 static size_t pieces_encode(struct plx_log_item *item, uint8_t *out, uint32_t *records)
 {
     struct plx_op *op = PLX_CONTAINER(item, struct plx_op, item);
@@ -219,7 +210,7 @@ static size_t pieces_encode(struct plx_log_item *item, uint8_t *out, uint32_t *r
 
         if (piece->addr)
             bytes += plx_record_put_map(out + bytes, piece->vblock, piece->count,
-                                        plx_share_addr(op, piece),
+                                        piece->addr | op->kind->addr_bits,
                                         &op->checksums[piece->vblock - op->first_block]);
         else
             bytes += plx_record_put_unmap(out + bytes, piece->vblock, piece->count);
@@ -242,7 +233,7 @@ static void pieces_apply(struct plx_log_item *item)
             continue;
         }
         for (uint32_t b = 0; b < piece->count; b++)
-            plx_map_apply_map(map, piece->vblock + b, plx_share_addr(op, piece) + b,
+            plx_map_apply_map(map, piece->vblock + b, (piece->addr | op->kind->addr_bits) + b,
                               plx_checksum24(checksums[b]));
     }
 }
@@ -263,7 +254,7 @@ int plx_op_make_item(struct plx_op *op)
         .task = &op->task,
         .bytes = bytes,
         .slots = slots,
-        .needs_durable = op->request->fua || plx_op_sharing(op), /* SHARE-3 */
+        .needs_durable = op->request->fua || op->kind->durable,
         .changes = true,
     };
     return plx_log_reserve(&op->vdi->log, &op->item);
@@ -331,7 +322,7 @@ static unsigned submit_in_place(struct plx_op *op)
         struct plx_xfer *xfer;
 
         if (op->actions[block] != PLX_ACTION_IN_PLACE) {
-            if (!plx_op_keeps_contents(op))
+            if (op->kind->effect != PLX_KEEPS)
                 op->vdi->store->counters.blocks_zero += op->actions[block] != PLX_ACTION_NEW;
             block++;
             continue;
@@ -347,7 +338,7 @@ static unsigned submit_in_place(struct plx_op *op)
         plx_store_submit(op->vdi->store, xfer->volume, &xfer->io);
         sent++;
         op->in_place = true;
-        if (!plx_op_vouching(op))
+        if (op->kind->effect != PLX_KEEPS)
             plx_vouch_note(&op->vdi->vouch, op->first_block + first, block - first);
         op->vdi->store->counters.blocks_in_place += block - first;
         op->vdi->counters.blocks_in_place += block - first;
@@ -395,7 +386,7 @@ int plx_op_issue(struct plx_op *op)
     unsigned in_place;
     int error;
 
-    error = plx_op_moving(op) ? 0 : fit_window(op);
+    error = op->kind->uncut ? 0 : fit_window(op);
     if (error)
         return error;
     for (unsigned i = 0; i < op->blocks; i++) {
@@ -409,16 +400,14 @@ int plx_op_issue(struct plx_op *op)
     else if (unmaps)
         error = plx_op_room_for_changes(op, PLX_OP_EDGE_LEAVES);
     if (!error)
-        error = plx_op_moving(op)    ? lay_out_move(op)
-                : plx_op_sharing(op) ? lay_out_share(op)
-                                     : lay_out_pieces(op, &op->vdi->run);
+        error = op->kind->place(op);
     if (!error && op->piece_count)
         error = plx_op_make_item(op);
     if (error) {
         plx_op_release_pieces(op);
         return error;
     }
-    if ((has_in_place && !plx_op_vouching(op)) || op->piece_count)
+    if ((has_in_place && op->kind->effect != PLX_KEEPS) || op->piece_count)
         plx_protect_note_change(op->vdi);
     op->flush_mark = op->vdi->store->flush_failures;
     plx_op_start_join(op);

@@ -237,7 +237,6 @@ int plx_keyframe_index_begin(struct plx_keyframe_op *op)
 void plx_keyframe_finish(struct plx_keyframe_op *op, int error)
 {
     struct plx_store *store = op->vdi->store;
-    struct plx_task *task;
 
     op->error = error;
     op->running = op->alone = false;
@@ -250,10 +249,7 @@ void plx_keyframe_finish(struct plx_keyframe_op *op, int error)
         plx_store_event(store, error, "virtual disk %s: no key frame could be written: %s",
                         op->vdi->record.name, plx_error_text(error));
     plx_reserve_keyframe_ended(op->vdi);
-    while ((task = plx_queue_pop(&op->waiters)) != NULL) {
-        task->error = error;
-        plx_task_ready(store, task);
-    }
+    plx_queue_wake(store, &op->waiters, error);
 }
 
 /* Ends a key frame whose record was not written, or may not have been (record_failed()). For this

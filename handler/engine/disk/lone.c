@@ -1,4 +1,5 @@
-/* lone.c - requests that are one log record: snapshots, labels, resizing. See op.h.
+/* lone.c - requests without windows: snapshots, labels and resizing, which are one log record each;
+ * flushes and key frames. See op.h.
  *
  * LONE-1  A snapshot is acknowledged only when all that it sees is durable. That includes writes in
  *     place that are in flight when it is ordered. They count as data of the snapshot's log item,
@@ -10,40 +11,9 @@
 
 #include "engine/disk/op.h"
 
-static size_t lone_encode(struct plx_log_item *item, uint8_t *out, uint32_t *records)
+void plx_op_step_last(struct plx_task *task)
 {
-    struct plx_op *op = PLX_CONTAINER(item, struct plx_op, item);
-    struct plx_request *request = op->request;
-    struct plx_log *log = &op->vdi->log;
-
-    ++*records;
-    switch (request->op) {
-    case PLX_SNAPSHOT:
-        request->seq = ++log->cursor.snap_seq;
-        /* While this one waited for a batch, an automatic snapshot may have overtaken it and taken
-         * its time. Times of snapshots only rise. */
-        request->time_ns = log->snapshot_ns =
-            plx_max_u64(request->time_ns, plx_min_u64(log->snapshot_ns + 1, PLX_TIME_MAX));
-        op->vdi->last_snapshot_ns = plx_max_u64(request->time_ns, op->vdi->last_snapshot_ns);
-        return plx_record_put_snapshot(out, request->seq, request->time_ns);
-    case PLX_LABEL:
-        return plx_record_put_label(out, request->seq, request->label, request->remove);
-    default:
-        return plx_record_put_resize(out, request->length);
-    }
-}
-
-static void lone_apply(struct plx_log_item *item)
-{
-    struct plx_op *op = PLX_CONTAINER(item, struct plx_op, item);
-
-    if (op->request->op == PLX_SNAPSHOT) {
-        PLX_ASSERT(op->request->seq == op->vdi->map.gen + 1);
-        plx_map_apply_snapshot(&op->vdi->map, op->vdi->map.gen + 1);
-    } else if (op->request->op == PLX_RESIZE) {
-        op->vdi->size_bytes = op->request->length;
-        plx_protect_note_change(op->vdi);
-    }
+    plx_op_finish(PLX_CONTAINER(task, struct plx_op, task), task->error);
 }
 
 /* LONE-1: writes in place that are in flight become data of the snapshot's item. Those that have
@@ -61,19 +31,10 @@ static void await_in_place(struct plx_op *op)
     }
 }
 
-void plx_op_forget_in_place(const struct plx_op *op)
+static void append(struct plx_op *op, enum plx_record_type type, const struct plx_log_item_ops *ops)
 {
-    for (struct plx_op *other = op->vdi->oldest; other; other = other->next)
-        if (other->seen_by == op)
-            other->seen_by = NULL;
-}
-
-void plx_op_append_lone(struct plx_op *op, enum plx_record_type type, int next_state)
-{
-    static const struct plx_log_item_ops ops = {lone_encode, lone_apply};
-
     op->item = (struct plx_log_item){
-        .ops = &ops,
+        .ops = ops,
         .task = &op->task,
         .bytes = plx_record_bytes(type, strlen(op->request->label)),
         .needs_durable = true,
@@ -84,19 +45,102 @@ void plx_op_append_lone(struct plx_op *op, enum plx_record_type type, int next_s
     };
     if (type == PLX_RECORD_SNAPSHOT)
         await_in_place(op);
-    op->state = next_state;
     plx_log_append(&op->vdi->log, &op->item);
 }
 
-/* (Parallax 5.3.) If nothing has changed since the last snapshot, the request gets that one. */
-void plx_op_begin_snapshot(struct plx_op *op)
+/* ---- Flushes ---- */
+
+void plx_op_start_flush(struct plx_op *op)
 {
+    if (op->vdi->snapshot || !op->vdi->unflushed) { /* all acknowledged writes are durable */
+        plx_op_finish(op, 0);
+        return;
+    }
+    op->cache_changes = op->vdi->cache_changes;
+    op->flush_seq = op->vdi->log.applied.seq - 1;
+    plx_store_flush(op->vdi->store, &op->task, op->vdi->flush_mark);
+}
+
+/* What was applied when the flush began is durable now. */
+static void note_flushed(struct plx_op *op)
+{
+    struct plx_vdi *vdi = op->vdi;
+
+    vdi->log.durable_seq = plx_max_u64(vdi->log.durable_seq, op->flush_seq);
+    if (op->flush_seq == vdi->log.applied.seq - 1)
+        vdi->log.undurable = false;
+    if (!vdi->log.write_back && op->cache_changes == vdi->cache_changes)
+        vdi->unflushed = false;
+}
+
+void plx_op_step_flush(struct plx_task *task)
+{
+    if (!task->error)
+        note_flushed(PLX_CONTAINER(task, struct plx_op, task));
+    plx_op_step_last(task);
+}
+
+/* ---- Snapshots ---- */
+
+static size_t snapshot_encode(struct plx_log_item *item, uint8_t *out, uint32_t *records)
+{
+    struct plx_op *op = PLX_CONTAINER(item, struct plx_op, item);
+    struct plx_request *request = op->request;
+    struct plx_log *log = &op->vdi->log;
+
+    ++*records;
+    request->seq = ++log->cursor.snap_seq;
+    /* While this one waited for a batch, an automatic snapshot may have overtaken it and taken its
+     * time. Times of snapshots only rise. */
+    request->time_ns = log->snapshot_ns =
+        plx_max_u64(request->time_ns, plx_min_u64(log->snapshot_ns + 1, PLX_TIME_MAX));
+    op->vdi->last_snapshot_ns = plx_max_u64(request->time_ns, op->vdi->last_snapshot_ns);
+    return plx_record_put_snapshot(out, request->seq, request->time_ns);
+}
+
+static void snapshot_apply(struct plx_log_item *item)
+{
+    struct plx_op *op = PLX_CONTAINER(item, struct plx_op, item);
+
+    PLX_ASSERT(op->request->seq == op->vdi->map.gen + 1);
+    plx_map_apply_snapshot(&op->vdi->map, op->vdi->map.gen + 1);
+}
+
+/* A snapshot failed: writes in place that it waited for no longer report to it. */
+static void forget_in_place(const struct plx_op *op)
+{
+    for (struct plx_op *other = op->vdi->oldest; other; other = other->next)
+        if (other->seen_by == op)
+            other->seen_by = NULL;
+}
+
+/* Nothing has changed since the last snapshot: that one must be durable, with the writes in place
+ * that it sees and that may still be in flight. */
+static void step_unchanged(struct plx_task *task)
+{
+    struct plx_op *op = PLX_CONTAINER(task, struct plx_op, task);
+    struct plx_vdi *vdi = op->vdi;
+
+    if (!plx_ops_ended_before(vdi, op->ticket, true, task))
+        return;
+    task->step = plx_op_step_flush;
+    if (vdi->log.write_back)
+        plx_store_flush(vdi->store, task, vdi->flush_mark);
+    else
+        plx_op_step_last(task);
+}
+
+/* It takes its place in the stream of writes, which is not drained for it. (Parallax 5.3.) If
+ * nothing has changed since the last snapshot, the request gets that one. */
+void plx_op_start_snapshot(struct plx_op *op)
+{
+    static const struct plx_log_item_ops ops = {snapshot_encode, snapshot_apply};
     struct plx_vdi *vdi = op->vdi;
 
     if (!vdi->changed && vdi->map.gen && vdi->map.gen == vdi->map.gen_submitted) {
         op->request->seq = vdi->map.gen;
         op->request->time_ns = vdi->last_snapshot_ns;
-        op->state = OP_SNAPSHOT_WAIT; /* writes in place that it sees may still be in flight */
+        op->task.step = step_unchanged;
         plx_task_ready(vdi->store, &op->task);
         return;
     }
@@ -104,12 +148,39 @@ void plx_op_begin_snapshot(struct plx_op *op)
     vdi->map.gen_submitted++; /* writes from now on are not seen by it */
     op->request->time_ns = plx_vdi_snapshot_time(vdi);
     plx_protect_ordered(vdi, op->request);
-    plx_op_append_lone(op, PLX_RECORD_SNAPSHOT, OP_SNAPSHOT_LOGGED);
+    append(op, PLX_RECORD_SNAPSHOT, &ops);
+}
+
+void plx_op_step_snapshot(struct plx_task *task)
+{
+    struct plx_op *op = PLX_CONTAINER(task, struct plx_op, task);
+
+    if (task->error) {
+        forget_in_place(op);
+        op->vdi->map.gen_submitted--; /* it was never logged */
+        plx_protect_note_change(op->vdi);
+    }
+    plx_op_step_last(task);
+}
+
+/* ---- Labels ---- */
+
+static size_t label_encode(struct plx_log_item *item, uint8_t *out, uint32_t *records)
+{
+    const struct plx_request *request = PLX_CONTAINER(item, struct plx_op, item)->request;
+
+    ++*records;
+    return plx_record_put_label(out, request->seq, request->label, request->remove);
+}
+
+static void label_apply(struct plx_log_item *item)
+{
 }
 
 /* A snapshot that is being let go counts as gone (RECLAIM-5, RECLAIM-6): no label may keep it. */
-void plx_op_begin_label(struct plx_op *op)
+void plx_op_start_label(struct plx_op *op)
 {
+    static const struct plx_log_item_ops ops = {label_encode, label_apply};
     struct plx_vdi *vdi = op->vdi;
     uint64_t seq = op->request->seq;
     bool gone =
@@ -120,5 +191,36 @@ void plx_op_begin_label(struct plx_op *op)
     if (gone && !op->request->remove) /* a label that outlived its snapshot can be removed */
         plx_op_finish(op, PLX_ERR_NOT_FOUND);
     else
-        plx_op_append_lone(op, PLX_RECORD_LABEL, OP_ITEM);
+        append(op, PLX_RECORD_LABEL, &ops);
+}
+
+/* ---- Resizing ---- */
+
+static size_t resize_encode(struct plx_log_item *item, uint8_t *out, uint32_t *records)
+{
+    ++*records;
+    return plx_record_put_resize(out, PLX_CONTAINER(item, struct plx_op, item)->request->length);
+}
+
+static void resize_apply(struct plx_log_item *item)
+{
+    struct plx_op *op = PLX_CONTAINER(item, struct plx_op, item);
+
+    op->vdi->size_bytes = op->request->length;
+    plx_protect_note_change(op->vdi);
+}
+
+void plx_op_start_resize(struct plx_op *op)
+{
+    static const struct plx_log_item_ops ops = {resize_encode, resize_apply};
+
+    append(op, PLX_RECORD_RESIZE, &ops);
+}
+
+/* ---- Key frames ---- */
+
+void plx_op_start_keyframe(struct plx_op *op)
+{
+    op->state = OP_KEYFRAME;
+    plx_keyframe_request(op->vdi, &op->task);
 }

@@ -14,6 +14,8 @@
  */
 #include "engine/disk/move.h"
 
+#include "engine/disk/op.h"
+
 #define BLOCKS_FOR_A_RUN 64u /* at most this many blocks move to save one run */
 
 #define NEW_PLACE (1ull << 63) /* beyond all addresses: the first block of the run to be */
@@ -36,27 +38,50 @@ static uint64_t count_runs(const struct plx_op *op, bool after)
     return runs;
 }
 
-uint64_t plx_move_window(const struct plx_store *store)
+bool plx_move_valid(const struct plx_vdi *vdi, const struct plx_request *request)
 {
-    return plx_min_u64(PLX_WINDOW_BLOCKS, store->info.extent_blocks / 4);
+    return request->offset % PLX_BLOCK_SIZE == 0 && request->length % PLX_BLOCK_SIZE == 0 &&
+           request->iovcnt == 1 && request->iov->iov_len >= PLX_MOVE_BUFFER;
 }
 
-void plx_move_begin(struct plx_op *op)
+/* A window's size is a power of two, and no more than an empty extent surely has in a row. */
+static uint64_t window_bytes(const struct plx_store *store)
+{
+    return plx_min_u64(PLX_WINDOW_BLOCKS, store->info.extent_blocks / 4) * PLX_BLOCK_SIZE;
+}
+
+void plx_move_start(struct plx_op *op)
 {
     const struct plx_move *move = op->request->move;
 
     op->windows_left = move->windows;
     op->moves_left = move->blocks ? move->blocks : UINT64_MAX;
+    plx_op_start_windows(op);
 }
 
-bool plx_move_ends(const struct plx_op *op)
+bool plx_move_enough(struct plx_op *op)
 {
     return !op->windows_left || !op->moves_left;
+}
+
+void plx_move_lay_out(struct plx_op *op)
+{
+    uint64_t offset = op->request->offset + op->done_bytes;
+    uint64_t window = window_bytes(op->vdi->store);
+
+    plx_op_set_window(op, offset,
+                      plx_min_u64(op->request->length - op->done_bytes, window - offset % window));
+}
+
+int plx_move_lock(struct plx_op *op)
+{
+    return op->request->move->dry_run ? 0 : plx_op_lock(op); /* a dry run only looks */
 }
 
 bool plx_move_plan(struct plx_op *op)
 {
     uint64_t movable = 0, saved;
+    bool worth;
 
     for (unsigned i = 0; i < op->blocks; i++) {
         bool moves = op->mappings[i].addr && op->mappings[i].writable; /* MOVE-1 */
@@ -65,23 +90,29 @@ bool plx_move_plan(struct plx_op *op)
         movable += moves;
     }
     saved = count_runs(op, false) - plx_min_u64(count_runs(op, true), count_runs(op, false));
-    op->moves_read = 0;
-    if (saved > 0 && saved * BLOCKS_FOR_A_RUN >= movable) /* MOVE-2 */
-        return !op->request->move->dry_run;
-    for (unsigned i = 0; i < op->blocks; i++)
+    worth = saved > 0 && saved * BLOCKS_FOR_A_RUN >= movable; /* MOVE-2 */
+    for (unsigned i = 0; i < op->blocks && !worth; i++)
         op->actions[i] = PLX_ACTION_SKIP;
+    if (worth && !op->request->move->dry_run)
+        return true;
+    plx_move_done(op);
     return false;
 }
 
-uint64_t plx_move_empty_end(const struct plx_op *op, uint64_t end)
+void plx_move_stretch_window(struct plx_op *op)
 {
-    return op->walk.level < 2 ? end : plx_vdi_absent_end(op->vdi, &op->walk, end - 1);
+    uint64_t end = op->first_block + op->blocks;
+
+    if (op->walk.level >= 2)
+        end = plx_vdi_absent_end(op->vdi, &op->walk, end - 1);
+    op->window_bytes = (size_t)plx_min_u64(op->request->length - op->done_bytes,
+                                           (end - op->first_block) << PLX_BLOCK_SHIFT);
 }
 
-uint64_t plx_move_end(struct plx_op *op)
+void plx_move_done(struct plx_op *op)
 {
     struct plx_move *move = op->request->move;
-    uint64_t end = op->first_block + op->blocks, moved = 0;
+    uint64_t moved = 0;
 
     for (unsigned i = 0; i < op->blocks; i++) {
         move->mapped += op->mappings[i].addr != 0;
@@ -94,5 +125,11 @@ uint64_t plx_move_end(struct plx_op *op)
     move->moved += moved;
     move->runs_before += count_runs(op, false);
     move->runs_after += count_runs(op, true);
-    return plx_move_empty_end(op, end) - op->first_block;
+    plx_move_stretch_window(op);
+}
+
+void plx_move_end(struct plx_op *op, int result)
+{
+    op->request->move->upto = op->request->offset + op->done_bytes +
+                              (plx_error_is_unreadable(result) ? op->window_bytes : 0);
 }

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/disk/move.h"
 #include "engine/disk/op.h"
 
 #define EDGE_BYTES (2 * PLX_BLOCK_SIZE)
@@ -36,7 +35,6 @@ static struct plx_op *take_op(struct plx_vdi *vdi)
     }
     op = &vdi->ops[vdi->ops_touched];
     op->vdi = vdi;
-    op->task.step = plx_op_step;
     op->edges = vdi->op_edges + (size_t)vdi->ops_touched++ * EDGE_BYTES;
     return op;
 }
@@ -86,7 +84,7 @@ static void deactivate(struct plx_op *op)
     *(op->previous ? &op->previous->next : &vdi->oldest) = op->next;
     *(op->next ? &op->next->previous : &vdi->newest) = op->previous;
     op->active = false;
-    plx_op_wake_all(vdi->store, &vdi->ticket_waiters);
+    plx_queue_wake(vdi->store, &vdi->ticket_waiters, 0);
 }
 
 /* Whether an operation uses addresses that it looked up. One that waits for its range, for room or
@@ -117,31 +115,22 @@ bool plx_vdi_idle(const struct plx_vdi *vdi)
            !vdi->keyframe.running && !vdi->keyframe.wanted && !vdi->log.spare_waiting;
 }
 
-static void count_latency(struct plx_store *store, uint64_t *histogram, uint64_t *other,
-                          uint64_t started_ns)
+static void count_latency(struct plx_vdi *vdi, const struct plx_request *request)
 {
-    uint64_t ns = store->env->monotonic_ns(store->env) - started_ns;
+    struct plx_store *store = vdi->store;
+    uint64_t ns = store->env->monotonic_ns(store->env) - request->started_ns;
     unsigned bucket = 63 - (unsigned)__builtin_clzll(ns | 1); /* 0 ns counts as 1 ns */
 
     bucket = bucket < PLX_HISTOGRAM_BUCKETS ? bucket : PLX_HISTOGRAM_BUCKETS - 1;
-    histogram[bucket]++;
-    other[bucket]++;
+    plx_op_counter(&vdi->counters, request->kind->latency)[bucket]++;
+    plx_op_counter(&store->counters, request->kind->latency)[bucket]++;
 }
 
 void plx_op_complete(struct plx_vdi *vdi, struct plx_request *request, int result)
 {
-    struct plx_store *store = vdi->store;
-
     request->result = result;
-    if (request->op == PLX_READ)
-        count_latency(store, vdi->counters.read_latency, store->counters.read_latency,
-                      request->started_ns);
-    else if (request->op == PLX_WRITE)
-        count_latency(store, vdi->counters.write_latency, store->counters.write_latency,
-                      request->started_ns);
-    else if (request->op == PLX_SNAPSHOT)
-        count_latency(store, vdi->counters.snapshot_latency, store->counters.snapshot_latency,
-                      request->started_ns);
+    if (request->kind->latency)
+        count_latency(vdi, request);
     request->done(request);
 }
 
@@ -156,11 +145,8 @@ void plx_op_finish(struct plx_op *op, int result)
     struct plx_vdi *vdi = op->vdi;
     struct plx_request *request = op->request;
 
-    if (request->op == PLX_MOVE)
-        request->move->upto = request->offset + op->done_bytes +
-                              (plx_error_is_unreadable(result) ? op->window_bytes : 0);
-    if (request->op == PLX_VOUCH)
-        plx_vouch_ended(op, result);
+    if (op->kind->end)
+        op->kind->end(op, result);
     if (op->in_place && result) {
         vdi->vouch.doubt = true;
         plx_op_in_cache_only(vdi);
@@ -206,36 +192,13 @@ struct plx_op *plx_op_begin(struct plx_vdi *vdi, struct plx_request *request)
     struct plx_op *op = take_op(vdi);
 
     op->request = request;
-    op->done_bytes = 0;
+    op->kind = request->kind;
+    op->task.step = op->kind->step;
+    op->state = OP_ALONE;
+    op->data_skip = op->done_bytes = 0;
     op->in_place = op->locks = false;
     op->retries = op->room_waits = 0;
-    op->compared = op->compare_held = false;
-    if (request->op == PLX_MOVE)
-        plx_move_begin(op);
+    op->compare_held = false;
     activate(op);
-    switch (request->op) {
-    case PLX_READ:
-    case PLX_WRITE:
-    case PLX_UNMAP:
-    case PLX_COMPARE_WRITE:
-    case PLX_MOVE:
-    case PLX_SHARE:
-    case PLX_VOUCH:
-        op->state = OP_WINDOW;
-        break;
-    case PLX_SNAPSHOT:
-        op->state = OP_SNAPSHOT_LOGGED;
-        break;
-    case PLX_LABEL:
-    case PLX_RESIZE:
-        op->state = OP_ITEM;
-        break;
-    case PLX_FLUSH:
-        op->state = OP_FLUSHED;
-        break;
-    case PLX_KEYFRAME:
-        op->state = OP_KEYFRAME;
-        break;
-    }
     return op;
 }

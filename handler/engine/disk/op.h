@@ -3,8 +3,9 @@
  * An operation is one request in progress: a task with a state. request.c admits a request, op.c
  * begins and ends its operation, steps.c moves it on. A read or write goes through its range in
  * windows of at most 256 blocks: window.c locks, looks up and reads a window, issue.c writes it,
- * room.c finds room for it, blocks.c knows where its bytes are in memory. A snapshot, a label or a
- * resize is one log record (lone.c).
+ * room.c finds room for it, blocks.c knows where its bytes are in memory. Requests without windows,
+ * such as a snapshot, are in lone.c. kinds.c has a row for each kind of request: what it does in a
+ * way of its own.
  *
  * All functions run on the disk's loop and never block. "0, PLX_WAIT or ..." means: PLX_WAIT, the
  * operation's task is in a queue, and its step is called when what it waits for has happened.
@@ -33,12 +34,57 @@ enum {
     OP_DURABLE,   /* a flush */
     OP_RETRY,     /* space: an extent, or a key frame that frees blocks; then it looks up again */
     OP_ROOM,      /* the same, for history to give way */
-    OP_SNAPSHOT_LOGGED, /* its SNAPSHOT record is applied */
-    OP_SNAPSHOT_WAIT,   /* nothing has changed since the last snapshot: that one must be durable */
-    OP_ITEM,            /* another lone log record is applied */
-    OP_FLUSHED,         /* a flush that was requested */
-    OP_KEYFRAME,        /* a key frame that was requested */
+    OP_KEYFRAME,  /* a key frame that was requested */
+    OP_ALONE,     /* it has no windows: its task's step is its state */
 };
+
+/* ---- Kinds (kinds.c) ---- */
+
+/* What becomes of the contents of a disk. That decides which blocks of a window are read. */
+enum plx_op_effect {
+    PLX_READS,  /* nothing: reads all blocks */
+    PLX_WRITES, /* overwrites them: reads the edges, which it covers in part */
+    PLX_KEEPS,  /* nothing, but blocks may get new places (STEPS-1): reads those with action NEW */
+};
+
+/* What a kind of request does in a way of its own. The steps are the same for all kinds; where they
+ * differ, they ask the operation's kind. A function that is NULL is left out. */
+struct plx_op_kind {
+    /* Counters that it raises: offsets in struct plx_counters; 0: none. */
+    size_t requests, bytes, latency;
+    bool (*valid)(const struct plx_vdi *vdi, const struct plx_request *request);
+    bool within_disk;                           /* its range must be */
+    bool of_snapshots;                          /* can be made of an open snapshot */
+    bool when_stopped;                          /* can be made of a disk that has stopped */
+    void (*start)(struct plx_op *op);           /* the first step */
+    void (*step)(struct plx_task *task);        /* what its task waited for has happened */
+    void (*end)(struct plx_op *op, int result); /* it ends, and still holds what it holds */
+
+    /* All below is for operations that go through windows, in the order of their states. */
+    enum plx_op_effect effect;
+    bool zeroes;        /* no data comes with it: whole blocks are unmapped, edges get zeroes */
+    bool uncut;         /* a window stays whole: read part by part, its new blocks adjacent */
+    bool looks_again;   /* if a snapshot came in between, though nothing is written in place */
+    bool durable;       /* its log record must be, as if it had `fua` */
+    uint64_t addr_bits; /* of the addresses that it maps (SHARE-1) */
+    const struct plx_op_kind *goes_on_as; /* it compares first; if all is equal, it becomes this */
+    bool (*enough)(struct plx_op *op);    /* WINDOW: whether it ends before its range does */
+    void (*lay_out)(struct plx_op *op);   /* WINDOW: lays out the next one */
+    int (*lock)(struct plx_op *op);       /* LOCK: 0, PLX_WAIT or an error. NULL: no lock */
+    bool (*plan)(struct plx_op *op);      /* LOOKUP: sets op->actions. false: nothing to do */
+    void (*read_more)(struct plx_op *op); /* LOOKUP: what else is read than the window's blocks */
+    int (*take)(struct plx_op *op);  /* READ: takes what was read; sets the state, if not ISSUE */
+    int (*place)(struct plx_op *op); /* ISSUE: finds new blocks, makes op->pieces: 0, PLX_WAIT.. */
+    void (*done)(struct plx_op *op); /* DURABLE: the window is done as planned */
+};
+
+extern const struct plx_op_kind plx_op_kinds[];
+
+/* The counter, or the first of a histogram, at an offset that a kind has. */
+static inline uint64_t *plx_op_counter(struct plx_counters *counters, size_t offset)
+{
+    return (uint64_t *)(void *)((char *)counters + offset);
+}
 
 /* A place in the memory of a request. */
 struct plx_op_bytes {
@@ -47,45 +93,17 @@ struct plx_op_bytes {
     size_t offset;
 };
 
-static inline void plx_op_wake_all(struct plx_store *store, struct plx_queue *queue)
-{
-    struct plx_task *task;
+/* ---- What its window covers ---- */
 
-    while ((task = plx_queue_pop(queue)) != NULL)
-        plx_task_ready(store, task);
-}
-
-/* ---- What kind of request it is, and what its window covers ---- */
-
-static inline bool plx_op_moving(const struct plx_op *op)
-{
-    return op->request->op == PLX_MOVE;
-}
-
-static inline bool plx_op_sharing(const struct plx_op *op)
-{
-    return op->request->op == PLX_SHARE;
-}
-
-static inline bool plx_op_vouching(const struct plx_op *op)
-{
-    return op->request->op == PLX_VOUCH;
-}
-
-/* Whether the operation changes no contents of the disk (STEPS-1). */
-static inline bool plx_op_keeps_contents(const struct plx_op *op)
-{
-    return plx_op_moving(op) || plx_op_sharing(op) || plx_op_vouching(op);
-}
-
+/* Whether it is at the first part of a COMPARE_WRITE, which writes nothing yet. */
 static inline bool plx_op_comparing(const struct plx_op *op)
 {
-    return op->request->op == PLX_COMPARE_WRITE && !op->compared;
+    return op->kind->goes_on_as;
 }
 
 static inline bool plx_op_whole_unmap(const struct plx_op *op)
 {
-    return op->request->op == PLX_UNMAP && !op->head_skip && !op->tail_skip;
+    return op->kind->zeroes && !op->head_skip && !op->tail_skip;
 }
 
 static inline bool plx_op_has_edges(const struct plx_op *op)
@@ -112,13 +130,12 @@ static inline uint8_t *plx_op_edge_of(const struct plx_op *op, unsigned block)
     return plx_op_is_tail(op, block) ? op->edges + PLX_BLOCK_SIZE : NULL;
 }
 
-/* Bytes from the start of the request's (write) data to a block's first covered byte. */
+/* Where in the request's memory a block's first covered byte is. */
 static inline uint64_t plx_op_data_offset(const struct plx_op *op, unsigned block)
 {
     uint64_t in_window = block == 0 ? 0 : (uint64_t)block * PLX_BLOCK_SIZE - op->head_skip;
-    uint64_t base = op->request->op == PLX_COMPARE_WRITE ? op->request->length : 0;
 
-    return plx_op_moving(op) || plx_op_vouching(op) ? in_window : base + op->done_bytes + in_window;
+    return op->kind->effect == PLX_KEEPS ? in_window : op->data_skip + op->done_bytes + in_window;
 }
 
 /* ---- Bytes of the request ---- */
@@ -203,7 +220,7 @@ static inline void plx_op_unlock(struct plx_op *op)
     if (!op->locks)
         return;
     op->locks = false;
-    plx_op_wake_all(op->vdi->store, &op->vdi->range_waiters);
+    plx_queue_wake(op->vdi->store, &op->vdi->range_waiters, 0);
 }
 
 static inline void plx_op_release_compare(struct plx_op *op)
@@ -211,7 +228,7 @@ static inline void plx_op_release_compare(struct plx_op *op)
     if (!op->compare_held)
         return;
     op->compare_held = op->vdi->compare_busy = false;
-    plx_op_wake_all(op->vdi->store, &op->vdi->compare_waiters);
+    plx_queue_wake(op->vdi->store, &op->vdi->compare_waiters, 0);
 }
 
 /* The operation's write in place has completed: a snapshot that sees it need not wait for it any
@@ -226,6 +243,22 @@ static inline void plx_op_written_in_place(struct plx_op *op)
 static inline bool plx_op_always_copies(const struct plx_vdi *vdi)
 {
     return vdi->copy_always || plx_protect_copies(vdi);
+}
+
+/* The window is done: the next step goes on behind it. */
+static inline int plx_op_pass_window(struct plx_op *op)
+{
+    op->done_bytes += op->window_bytes;
+    op->state = OP_WINDOW;
+    return 0;
+}
+
+/* The next step looks the window up from its beginning. */
+static inline int plx_op_look_up_again(struct plx_op *op)
+{
+    op->looked_up = 0;
+    op->state = OP_LOOKUP;
+    return 0;
 }
 
 /* ---- op.c ---- */
@@ -250,15 +283,18 @@ bool plx_op_add_block_iovs(struct plx_op *op, unsigned block, unsigned first_iov
 uint32_t plx_op_block_checksum(const struct plx_op *op, unsigned block);
 bool plx_op_block_is_zero(const struct plx_op *op, unsigned block);
 void plx_op_clear_block(const struct plx_op *op, unsigned block);
-/* A read: copies the covered part of its edge blocks to the request. */
-void plx_op_deliver_edges(struct plx_op *op);
-/* A write: copies the covered part of its edge blocks from the request. */
-void plx_op_merge_edges(struct plx_op *op);
+/* For kind->take. A read: copies the covered part of its edge blocks to the request, and passes the
+ * window. A write: copies the covered part of its edge blocks from the request. */
+int plx_op_deliver(struct plx_op *op);
+int plx_op_merge(struct plx_op *op);
 
 /* ---- window.c ---- */
 
-/* Lays out the next window of a request that is not done yet. */
-void plx_op_lay_out_window(struct plx_op *op);
+/* The next window is `bytes` bytes from `offset` of the disk on. */
+void plx_op_set_window(struct plx_op *op, uint64_t offset, uint64_t bytes);
+/* Lays out the next window of a request that is not done yet; for an unmap. */
+void plx_op_lay_out(struct plx_op *op);
+void plx_op_lay_out_unmap(struct plx_op *op);
 /* Cuts the window to its first blocks; the rest becomes the next window. */
 void plx_op_cut_window(struct plx_op *op, unsigned blocks);
 /* Locks the window's range (WINDOW-1): 0, PLX_WAIT or, for a move, share or vouch, NOSPACE. */
@@ -269,11 +305,12 @@ int plx_op_look_up(struct plx_op *op);
 /* Prepares a transfer of adjacent blocks; the caller submits it. */
 struct plx_xfer *plx_op_prepare_run(struct plx_op *op, enum plx_io_op io_op, unsigned first_iov,
                                     uint64_t addr, unsigned blocks);
-/* Submits reads of the blocks that the operation needs; the window may be cut for that. Starts a
- * join, which the caller ends. */
+/* Submits reads of the blocks that the operation needs, from op->blocks_read on. The window may be
+ * cut for that; an `uncut` one may need another call. Starts a join, which the caller ends. */
 int plx_op_submit_reads(struct plx_op *op);
-/* A share: reads the common block, too. To be called after plx_op_submit_reads(). */
-void plx_op_submit_common_read(struct plx_op *op);
+/* Prepares a transfer as plx_op_prepare_run() does, and submits it. */
+void plx_op_submit_run(struct plx_op *op, enum plx_io_op io_op, unsigned first_iov, uint64_t addr,
+                       unsigned blocks);
 /* Compares what was read with the checksums. 0; PLX_WAIT: the window must be looked up again
  * (WINDOW-3); or why the request fails. */
 int plx_op_verify_reads(struct plx_op *op);
@@ -293,7 +330,7 @@ int plx_op_wait_for_room(struct plx_op *op, int error);
 
 /* ---- issue.c ---- */
 
-/* A move, share or vouch: computes the checksums of the blocks that it has read and keeps. */
+/* Contents are kept: computes the checksums of the blocks that were read. */
 void plx_op_checksum_kept(struct plx_op *op);
 /* A write: decides what happens to each block (op->actions). *ret_void: the checksums of blocks
  * that will be overwritten in place must be voided first (ISSUE-1). */
@@ -304,26 +341,30 @@ int plx_op_append_void(struct plx_op *op);
 void plx_op_release_pieces(struct plx_op *op);
 /* Makes the log item of the pieces, and reserves the memory for applying it: 0 or NOMEM. */
 int plx_op_make_item(struct plx_op *op);
+/* For kind->place: new blocks wherever they are, as many as are adjacent in one piece; or all new
+ * blocks in one row. */
+int plx_op_place(struct plx_op *op);
+int plx_op_place_adjacent(struct plx_op *op);
 /* Allocates blocks and submits data and log record, all in one step (ISSUE-1). 0: they are in
  * flight. */
 int plx_op_issue(struct plx_op *op);
 
-/* ---- lone.c ---- */
+/* ---- lone.c: requests without windows ---- */
 
-/* A snapshot failed: writes in place that it waited for no longer report to it. */
-void plx_op_forget_in_place(const struct plx_op *op);
-/* Logs the record of a request that consists of one record. */
-void plx_op_append_lone(struct plx_op *op, enum plx_record_type type, int next_state);
-/* Begins a snapshot: it takes its place in the stream of writes, which is not drained for it. */
-void plx_op_begin_snapshot(struct plx_op *op);
-/* Begins a label: a snapshot gets it, or loses it. */
-void plx_op_begin_label(struct plx_op *op);
+void plx_op_start_snapshot(struct plx_op *op);
+/* The snapshot's record was logged, or could not be. */
+void plx_op_step_snapshot(struct plx_task *task);
+void plx_op_start_label(struct plx_op *op);
+void plx_op_start_resize(struct plx_op *op);
+void plx_op_start_flush(struct plx_op *op);
+void plx_op_step_flush(struct plx_task *task);
+void plx_op_start_keyframe(struct plx_op *op);
+/* What the task waited for was the last thing: the operation ends with its result. */
+void plx_op_step_last(struct plx_task *task);
 
-/* ---- steps.c ---- */
+/* ---- steps.c: requests with windows ---- */
 
-/* Takes the operation's first step. The operation may have ended when this returns. */
-void plx_op_start(struct plx_op *op);
-/* The step of the operation's task: goes on where it waited. */
-void plx_op_step(struct plx_task *task);
+void plx_op_start_windows(struct plx_op *op);
+void plx_op_step_windows(struct plx_task *task);
 
 #endif

@@ -4,115 +4,51 @@
  * has a fixed number; while none is free, requests wait here in a queue. Further invariants of the
  * data path are in window.c, issue.c, op.c, steps.c and lone.c.
  *
- * REQUEST-1  A write that finds no room may wait until history is let go (OP_ROOM). Letting history
- *     go may itself need requests of this disk, so such a write never holds these up:
+ * REQUEST-1  A write that finds no room may wait until history is let go (OP_ROOM). Whoever lets
+ *     history go may itself wait for a request of this disk: for one that it makes, or for a lock
+ *     whose holder waits for one. (In the handler a command holds luns_lock while its request runs,
+ *     and the service takes luns_lock to let snapshots go.) So such a write never holds these up:
  *       the engine's own (PLX_OWN)    Synchronous calls and automatic snapshots have PLX_OP_OWN
  *                                     operations to themselves, and skip the queue.
  *       submitted ahead (PLX_AHEAD)   They have PLX_OP_AHEAD operations that no other request
  *                                     in the queue gets, and go to the queue's front.
  *       a move, share or vouch        If such a write has locked its range, it ends with NOSPACE at
- *                                     once instead of waiting.
+ *                                     once instead of waiting. Contents stay as they are without
+ *                                     it, so it can be tried again later.
  * Loop: the disk's; never blocks, except plx_vdi_run(), which is synchronous.
  * Crash story: nothing is written here; log.c has it.
  */
 #include "engine/disk/op.h"
-#include "engine/disk/share.h"
 
-static void count_request(struct plx_vdi *vdi, const struct plx_request *request)
+static void count_request(struct plx_counters *counters, const struct plx_request *request)
 {
-    struct plx_counters *both[] = {&vdi->counters, &vdi->store->counters};
-
-    for (unsigned i = 0; i < 2; i++) {
-        struct plx_counters *c = both[i];
-
-        switch (request->op) {
-        case PLX_READ:
-            c->reads++;
-            c->read_bytes += request->length;
-            break;
-        case PLX_WRITE:
-        case PLX_COMPARE_WRITE:
-            c->writes++;
-            c->write_bytes += request->length;
-            break;
-        case PLX_UNMAP:
-            c->unmaps++;
-            c->unmap_bytes += request->length;
-            break;
-        case PLX_FLUSH:
-            c->flushes++;
-            break;
-        case PLX_SNAPSHOT:
-            c->snapshots++;
-            break;
-        default:
-            break;
-        }
-    }
-}
-
-static bool within_disk(const struct plx_vdi *vdi, const struct plx_request *request)
-{
-    return request->offset <= vdi->size_bytes &&
-           request->length <= vdi->size_bytes - request->offset;
+    if (request->kind->requests)
+        ++*plx_op_counter(counters, request->kind->requests);
+    if (request->kind->bytes)
+        *plx_op_counter(counters, request->kind->bytes) += request->length;
 }
 
 static int check_request(const struct plx_vdi *vdi, const struct plx_request *request)
 {
-    uint32_t sector = vdi->record.sector_size;
+    const struct plx_op_kind *kind = request->kind;
 
-    switch (request->op) {
-    case PLX_READ:
-    case PLX_WRITE:
-    case PLX_UNMAP:
-    case PLX_COMPARE_WRITE:
-        if (request->offset % sector || request->length % sector)
-            return PLX_ERR_INVALID;
-        if (!within_disk(vdi, request))
-            return PLX_ERR_RANGE;
-        if (request->op == PLX_COMPARE_WRITE && request->length > PLX_COMPARE_MAX)
-            return PLX_ERR_INVALID;
-        break;
-    case PLX_MOVE:
-        if (request->offset % PLX_BLOCK_SIZE || request->length % PLX_BLOCK_SIZE ||
-            request->iovcnt != 1 || request->iov->iov_len < PLX_MOVE_BUFFER)
-            return PLX_ERR_INVALID;
-        if (!within_disk(vdi, request))
-            return PLX_ERR_RANGE;
-        break;
-    case PLX_SHARE:
-        if (plx_share_check(vdi->store, request))
-            return PLX_ERR_INVALID;
-        if (!within_disk(vdi, request))
-            return PLX_ERR_RANGE;
-        break;
-    case PLX_RESIZE:
-        if (request->length < vdi->size_bytes || request->length > PLX_VDI_SIZE_MAX ||
-            request->length % sector)
-            return PLX_ERR_INVALID;
-        break;
-    case PLX_LABEL:
-        if (!request->label[0] || request->seq == 0 || request->seq > vdi->map.gen_submitted)
-            return PLX_ERR_INVALID;
-        break;
-    case PLX_FLUSH:
-    case PLX_SNAPSHOT:
-    case PLX_KEYFRAME:
-        break;
-    case PLX_VOUCH:
-        if (request != &vdi->vouch.request)
-            return PLX_ERR_INVALID;
-        break;
-    }
-    if (vdi->snapshot && request->op != PLX_READ && request->op != PLX_FLUSH)
-        return PLX_ERR_READONLY;
-    return vdi->snapshot ? 0 : vdi->log.sticky && request->op != PLX_READ ? vdi->log.sticky : 0;
+    if (kind->valid && !kind->valid(vdi, request))
+        return PLX_ERR_INVALID;
+    if (kind->within_disk &&
+        (request->offset > vdi->size_bytes || request->length > vdi->size_bytes - request->offset))
+        return PLX_ERR_RANGE;
+    if (vdi->snapshot)
+        return kind->of_snapshots ? 0 : PLX_ERR_READONLY;
+    return kind->when_stopped ? 0 : vdi->log.sticky;
 }
 
 /* Begins a request. The caller knows that an operation is free. */
 static void admit(struct plx_vdi *vdi, struct plx_request *request)
 {
-    plx_op_start(plx_op_begin(vdi, request));
+    struct plx_op *op = plx_op_begin(vdi, request);
+
+    op->task.error = 0;
+    op->kind->start(op);
 }
 
 /* REQUEST-1 */
@@ -138,13 +74,16 @@ static void enqueue(struct plx_vdi *vdi, struct plx_request *request)
 
 static void submit(struct plx_vdi *vdi, struct plx_request *request, enum plx_urgency urgency)
 {
-    int error = check_request(vdi, request);
+    int error;
 
+    request->kind = &plx_op_kinds[request->op];
+    error = check_request(vdi, request);
     request->started_ns = vdi->store->env->monotonic_ns(vdi->store->env);
     request->fault.code = 0;
     request->next = NULL;
     request->urgency = urgency;
-    count_request(vdi, request);
+    count_request(&vdi->counters, request);
+    count_request(&vdi->store->counters, request);
     if (error) {
         plx_vdi_fault(vdi, error, &request->fault);
         plx_op_complete(vdi, request, error);

@@ -101,7 +101,7 @@ static int wait_for_history(struct plx_op *op)
     op->retries = 0;
     op->state = OP_ROOM;
     plx_queue_push(&store->room_waiters, &op->task);
-    plx_op_wake_all(store, &op->vdi->range_waiters); /* REQUEST-1: moves and shares fail instead */
+    plx_queue_wake(store, &op->vdi->range_waiters, 0); /* REQUEST-1: moves and shares fail */
     return PLX_WAIT;
 }
 
@@ -110,13 +110,12 @@ int plx_op_wait_for_room(struct plx_op *op, int error)
     if (error == PLX_WAIT) {
         op->vdi->store->counters.registry_calls_on_data_path += plx_alloc_asks(op->vdi->store);
         op->state = OP_RETRY;
-    } else if (error == PLX_ERR_NOSPACE && !plx_op_keeps_contents(op)) { /* STEPS-1 */
+    } else if (error == PLX_ERR_NOSPACE && op->kind->effect != PLX_KEEPS) { /* STEPS-1 */
         error = wait_for_deaths(op);
         if (error == PLX_ERR_NOSPACE)
             error = wait_for_history(op);
     }
-    if (error == PLX_WAIT)
-        plx_op_wake_all(op->vdi->store,
-                        &op->vdi->ticket_waiters); /* the operation holds no address any more */
+    if (error == PLX_WAIT) /* the operation holds no address any more */
+        plx_queue_wake(op->vdi->store, &op->vdi->ticket_waiters, 0);
     return error;
 }

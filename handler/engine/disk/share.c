@@ -28,6 +28,8 @@
 
 #include <string.h>
 
+#include "engine/disk/op.h"
+
 /* ---- The store ---- */
 
 bool plx_store_allows_common(const struct plx_store *store)
@@ -61,15 +63,14 @@ static bool is_common_here(const struct plx_store *store, uint64_t addr)
            plx_addr_block(addr) < store->addr_limit;
 }
 
-int plx_share_check(const struct plx_store *store, const struct plx_request *request)
+bool plx_share_valid(const struct plx_vdi *vdi, const struct plx_request *request)
 {
+    const struct plx_store *store = vdi->store;
     uint64_t common = request->share->common;
 
     return store->sharing && (!common || is_common_here(store, common)) &&
-                   request->offset % PLX_BLOCK_SIZE == 0 && request->length == PLX_BLOCK_SIZE &&
-                   request->iovcnt == 1 && request->iov->iov_len >= PLX_SHARE_BUFFER
-               ? 0
-               : PLX_ERR_INVALID;
+           request->offset % PLX_BLOCK_SIZE == 0 && request->length == PLX_BLOCK_SIZE &&
+           request->iovcnt == 1 && request->iov->iov_len >= PLX_SHARE_BUFFER;
 }
 
 /* Notes the result; false, as an answer: nothing is left to be done. */
@@ -94,26 +95,40 @@ bool plx_share_plan(struct plx_op *op)
     return true;
 }
 
-void plx_share_buffers(const struct plx_op *op, uint8_t **ret_own, uint8_t **ret_other)
+static uint8_t *common_buffer(const struct plx_op *op)
 {
-    *ret_own = op->request->iov->iov_base;
-    *ret_other = *ret_own + PLX_BLOCK_SIZE;
+    return (uint8_t *)op->request->iov->iov_base + PLX_BLOCK_SIZE;
 }
 
-bool plx_share_compare(struct plx_op *op)
+void plx_share_read_more(struct plx_op *op)
 {
-    uint8_t *own, *other;
+    uint64_t common = op->request->share->common;
 
-    plx_share_buffers(op, &own, &other);
-    if (op->request->share->common && memcmp(own, other, PLX_BLOCK_SIZE) != 0) /* SHARE-4 */
-        return settled(op, PLX_SHARE_DIFFERS);
-    return true;
+    if (!common)
+        return;
+    op->iovs[op->iov_count++] = (struct iovec){common_buffer(op), PLX_BLOCK_SIZE};
+    plx_op_submit_run(op, PLX_IO_READ, op->iov_count - 1, common, 1);
 }
 
-/* SHARE-1: the bit that makes an address that of a common block. */
-uint64_t plx_share_addr(const struct plx_op *op, const struct plx_piece *piece)
+int plx_share_take(struct plx_op *op)
 {
-    return op->request->op == PLX_SHARE ? piece->addr | PLX_ADDR_COMMON : piece->addr;
+    const uint8_t *own = op->request->iov->iov_base;
+
+    if (!op->request->share->common || !memcmp(own, common_buffer(op), PLX_BLOCK_SIZE))
+        return 0;
+    op->request->share->result = PLX_SHARE_DIFFERS; /* SHARE-4 */
+    return plx_op_pass_window(op);
+}
+
+int plx_share_place(struct plx_op *op)
+{
+    const struct plx_share *share = op->request->share;
+
+    if (!share->common)
+        return plx_op_place_adjacent(op);
+    op->pieces[0] = (struct plx_piece){op->first_block, share->common, 1};
+    op->piece_count = 1;
+    return 0;
 }
 
 void plx_share_done(struct plx_op *op)
@@ -121,5 +136,5 @@ void plx_share_done(struct plx_op *op)
     struct plx_share *share = op->request->share;
 
     share->result = share->common ? PLX_SHARE_JOINED : PLX_SHARE_MADE;
-    share->common = plx_share_addr(op, &op->pieces[0]);
+    share->common = op->pieces[0].addr | PLX_ADDR_COMMON;
 }

@@ -1,4 +1,5 @@
-/* steps.c - the steps of an operation: one state machine for all requests. See op.h.
+/* steps.c - the steps of an operation with windows: one state machine. See op.h. What a kind of
+ * request does in a way of its own is in its row of the table in kinds.c.
  *
  * The life of a window of a write. (A read goes to READ and back to WINDOW, without a lock.)
  *
@@ -29,35 +30,15 @@
  * Loop: the disk's; never blocks.
  * Crash story: that of issue.c and lone.c; nothing else is written.
  */
-#include "engine/disk/move.h"
 #include "engine/disk/op.h"
-#include "engine/disk/share.h"
-
-/* A requested flush has ended: what was applied when it began is durable now. */
-static void note_flushed(struct plx_op *op)
-{
-    struct plx_vdi *vdi = op->vdi;
-
-    vdi->log.durable_seq = plx_max_u64(vdi->log.durable_seq, op->flush_seq);
-    if (op->flush_seq == vdi->log.applied.seq - 1)
-        vdi->log.undurable = false;
-    if (!vdi->log.write_back && op->cache_changes == vdi->cache_changes)
-        vdi->unflushed = false;
-}
 
 /* Whether a flush must come before the window is acknowledged (INV-1): for what it wrote in place,
  * or for earlier writes that it found done. What went through the log is durable already. */
 static bool must_flush(const struct plx_op *op)
 {
-    bool durable = (!op->vdi->log.write_back && !plx_op_vouching(op)) || op->request->fua;
+    bool durable = (!op->vdi->log.write_back && op->kind->effect != PLX_KEEPS) || op->request->fua;
 
     return durable && !op->piece_count && (op->in_place || op->vdi->unflushed);
-}
-
-static void end_move(struct plx_op *op)
-{
-    op->done_bytes +=
-        plx_min_u64(plx_move_end(op) << PLX_BLOCK_SHIFT, op->request->length - op->done_bytes);
 }
 
 /* ---- Steps of a window. 0: the next step follows. PLX_WAIT: it waits, or the operation has ended.
@@ -66,43 +47,22 @@ static void end_move(struct plx_op *op)
 static int next_window(struct plx_op *op)
 {
     plx_op_unlock(op);
-    if (op->done_bytes == op->request->length || (plx_op_moving(op) && plx_move_ends(op)) ||
-        (plx_op_vouching(op) && plx_vouch_ends(op))) {
+    if (op->done_bytes == op->request->length || (op->kind->enough && op->kind->enough(op))) {
         plx_op_finish(op, 0);
         return PLX_WAIT;
     }
-    plx_op_lay_out_window(op);
-    op->state = OP_LOOKUP;
+    op->kind->lay_out(op);
+    op->state = op->kind->lock ? OP_LOCK : OP_LOOKUP;
     return 0;
 }
 
 static int take_range(struct plx_op *op)
 {
-    struct plx_vdi *vdi = op->vdi;
-    int error = plx_op_lock(op);
+    int error = op->kind->lock(op);
 
-    if (error)
-        return error;
-    op->state = OP_LOOKUP;
-    if (!plx_op_comparing(op))
-        return 0;
-    if (vdi->compare_busy) {
-        op->state = OP_LOCK;
-        plx_queue_push(&vdi->compare_waiters, &op->task);
-        plx_op_wake_all(vdi->store, &vdi->ticket_waiters);
-        return PLX_WAIT;
-    }
-    vdi->compare_busy = true;
-    op->compare_held = true;
-    return 0;
-}
-
-/* The window is done; goes on with the next one. */
-static int pass_window(struct plx_op *op)
-{
-    op->done_bytes += op->window_bytes;
-    op->state = OP_WINDOW;
-    return 0;
+    if (!error)
+        op->state = OP_LOOKUP;
+    return error;
 }
 
 /* Waits for the transfers that were submitted, unless all have completed. */
@@ -113,6 +73,7 @@ static int await_join(struct plx_op *op)
 
 static int look_up_window(struct plx_op *op)
 {
+    const struct plx_op_kind *kind = op->kind;
     int error;
 
     if (plx_op_whole_unmap(op)) {
@@ -121,45 +82,23 @@ static int look_up_window(struct plx_op *op)
     }
     if (plx_op_look_up(op) == PLX_WAIT)
         return PLX_WAIT;
-    if (plx_op_moving(op) && !plx_move_plan(op)) {
-        end_move(op);
-        op->state = OP_WINDOW;
-        return 0;
-    }
-    if ((plx_op_sharing(op) && !plx_share_plan(op)) || (plx_op_vouching(op) && !plx_vouch_plan(op)))
-        return pass_window(op);
+    if (kind->plan && !kind->plan(op))
+        return plx_op_pass_window(op);
     op->state = OP_ISSUE;
-    if (op->request->op != PLX_READ && !plx_op_comparing(op) && !plx_op_keeps_contents(op) &&
-        (!plx_op_has_edges(op) || op->edges_read))
+    if (kind->effect == PLX_WRITES && (!plx_op_has_edges(op) || op->edges_read))
         return 0;
+    op->blocks_read = 0;
     error = plx_op_submit_reads(op);
     if (error)
         return error;
-    if (plx_op_sharing(op))
-        plx_op_submit_common_read(op);
+    if (kind->read_more)
+        kind->read_more(op);
     op->state = OP_READ;
     return await_join(op);
 }
 
-static int compare(struct plx_op *op)
-{
-    for (uint64_t at = 0; at < op->request->length; at++) {
-        struct plx_op_bytes c = plx_op_bytes_at(op->request, at);
-        const uint8_t *theirs = plx_op_bytes_take(&c, 1).iov_base;
-
-        if (op->vdi->compare_buffer[op->head_skip + at] != *theirs) {
-            op->request->miscompare_offset = at;
-            return PLX_ERR_MISCOMPARE;
-        }
-    }
-    op->compared = true;
-    plx_op_release_compare(op);
-    op->looked_up = 0;
-    op->state = OP_LOOKUP;
-    return 0;
-}
-
-/* Reads the next part of a move's window, which may need more transfers than an operation has. */
+/* Reads the next part of a window that is not cut, and may need more transfers than an operation
+ * has. */
 static int read_on(struct plx_op *op)
 {
     int error = plx_op_submit_reads(op);
@@ -173,33 +112,15 @@ static int take_reads(struct plx_op *op)
 {
     int error;
 
-    if (plx_op_moving(op) && op->moves_read < op->blocks && !op->join.error)
+    if (op->blocks_read < op->blocks && !op->join.error)
         return read_on(op);
     error = plx_op_verify_reads(op);
-    if (error == PLX_WAIT) {
-        op->looked_up = 0;
-        op->state = OP_LOOKUP;
-    }
+    if (error == PLX_WAIT)
+        plx_op_look_up_again(op);
     if (error)
         return error;
-    if (op->request->op == PLX_READ) {
-        if (plx_op_has_edges(op))
-            plx_op_deliver_edges(op);
-        return pass_window(op);
-    }
-    if (plx_op_comparing(op))
-        return compare(op);
-    if (plx_op_sharing(op) && !plx_share_compare(op))
-        return pass_window(op);
-    if (plx_op_vouching(op)) {
-        plx_op_checksum_kept(op);
-        op->state = plx_vouch_writes(op) ? OP_ISSUE : OP_DURABLE;
-        return 0;
-    }
-    plx_op_merge_edges(op);
-    op->edges_read = true;
     op->state = OP_ISSUE;
-    return 0;
+    return op->kind->take ? op->kind->take(op) : 0;
 }
 
 static int issue_unmap(struct plx_op *op)
@@ -263,13 +184,9 @@ static int issue_window(struct plx_op *op)
         return vdi->log.sticky;
     /* A snapshot came after the lookup. That matters where blocks are written in place, for the
      * snapshot may see them, and for a move or a vouch (STEPS-1). */
-    if (op->gen != vdi->map.gen_submitted &&
-        (plx_op_moving(op) || plx_op_vouching(op) || !plx_op_always_copies(vdi))) {
-        op->looked_up = 0;
-        op->state = OP_LOOKUP;
-        return 0;
-    }
-    if (plx_op_keeps_contents(op))
+    if (op->gen != vdi->map.gen_submitted && (op->kind->looks_again || !plx_op_always_copies(vdi)))
+        return plx_op_look_up_again(op);
+    if (op->kind->effect == PLX_KEEPS)
         plx_op_checksum_kept(op);
     else
         plx_op_classify(op, &must_void);
@@ -309,18 +226,10 @@ static int take_written(struct plx_op *op)
 
 static int end_window(struct plx_op *op)
 {
-    if (plx_op_vouching(op) && op->in_place)
-        plx_op_in_cache_only(op->vdi);
+    if (op->kind->done)
+        op->kind->done(op);
     op->in_place = false;
-    if (plx_op_sharing(op))
-        plx_share_done(op);
-    if (plx_op_vouching(op))
-        plx_vouch_take(op);
-    if (!plx_op_moving(op))
-        return pass_window(op);
-    end_move(op);
-    op->state = OP_WINDOW;
-    return 0;
+    return plx_op_pass_window(op);
 }
 
 /* Takes steps until the operation waits or ends. */
@@ -332,9 +241,7 @@ static void op_run(struct plx_op *op)
         switch (op->state) {
         case OP_WINDOW:
             error = next_window(op);
-            if (error || op->request->op == PLX_READ)
-                break;
-            /* fall through */
+            break;
         case OP_LOCK:
             error = take_range(op);
             break;
@@ -377,7 +284,7 @@ static bool voided(struct plx_op *op, int *error)
     if (*error && op->void_encoded) /* the map has lost the checksums, and no record says so */
         plx_log_stop(&vdi->log, PLX_ERR_STICKY, *error);
     if (!--vdi->voids_pending)
-        plx_op_wake_all(vdi->store, &vdi->void_waiters);
+        plx_queue_wake(vdi->store, &vdi->void_waiters, 0);
     return false;
 }
 
@@ -391,31 +298,7 @@ static bool logged(struct plx_op *op, int error)
     return plx_op_end_join(op);
 }
 
-static void snapshot_logged(struct plx_op *op, int error)
-{
-    if (error) {
-        plx_op_forget_in_place(op);
-        op->vdi->map.gen_submitted--; /* it was never logged */
-        plx_protect_note_change(op->vdi);
-    }
-    plx_op_finish(op, error);
-}
-
-static void snapshot_waited(struct plx_op *op)
-{
-    struct plx_vdi *vdi = op->vdi;
-
-    if (!plx_ops_ended_before(vdi, op->ticket, true, &op->task))
-        return;
-    if (!vdi->log.write_back) {
-        plx_op_finish(op, 0);
-        return;
-    }
-    op->state = OP_FLUSHED;
-    plx_store_flush(vdi->store, &op->task, vdi->flush_mark);
-}
-
-void plx_op_step(struct plx_task *task)
+void plx_op_step_windows(struct plx_task *task)
 {
     struct plx_op *op = PLX_CONTAINER(task, struct plx_op, task);
     int error = task->error;
@@ -442,8 +325,7 @@ void plx_op_step(struct plx_task *task)
             plx_op_finish(op, error);
             return;
         }
-        op->looked_up = 0;
-        op->state = OP_LOOKUP;
+        plx_op_look_up_again(op);
         break;
     case OP_WRITTEN:
         plx_op_written_in_place(op);
@@ -458,52 +340,12 @@ void plx_op_step(struct plx_task *task)
             return;
         }
         break;
-    case OP_SNAPSHOT_LOGGED:
-        snapshot_logged(op, error);
-        return;
-    case OP_SNAPSHOT_WAIT:
-        snapshot_waited(op);
-        return;
-    case OP_FLUSHED:
-        if (!error)
-            note_flushed(op);
-        /* fall through */
-    case OP_ITEM:
-    case OP_KEYFRAME:
-        plx_op_finish(op, error);
-        return;
     }
     op_run(op);
 }
 
-/* ---- The first step ---- */
-
-void plx_op_start(struct plx_op *op)
+void plx_op_start_windows(struct plx_op *op)
 {
-    op->task.error = 0;
-    switch (op->state) {
-    case OP_SNAPSHOT_LOGGED:
-        plx_op_begin_snapshot(op);
-        return;
-    case OP_ITEM:
-        if (op->request->op == PLX_LABEL)
-            plx_op_begin_label(op);
-        else
-            plx_op_append_lone(op, PLX_RECORD_RESIZE, OP_ITEM);
-        return;
-    case OP_FLUSHED:
-        if (op->vdi->snapshot || !op->vdi->unflushed) { /* all acknowledged writes are durable */
-            plx_op_finish(op, 0);
-            return;
-        }
-        op->cache_changes = op->vdi->cache_changes;
-        op->flush_seq = op->vdi->log.applied.seq - 1;
-        plx_store_flush(op->vdi->store, &op->task, op->vdi->flush_mark);
-        return;
-    case OP_KEYFRAME:
-        plx_keyframe_request(op->vdi, &op->task);
-        return;
-    default:
-        op_run(op);
-    }
+    op->state = OP_WINDOW;
+    op_run(op);
 }

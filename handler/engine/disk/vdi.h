@@ -49,12 +49,14 @@ struct plx_op {
     struct plx_task task;
     struct plx_vdi *vdi;
     struct plx_request *request;
+    const struct plx_op_kind *kind; /* the request's; what a COMPARE_WRITE goes on as */
     struct plx_op *next, *previous; /* of the active ones, oldest first; or the next free one */
     uint64_t ticket;                /* rises with each operation of the disk */
     int state;                      /* OP_... (op.h) */
     /* in_place: the window's writes in place are not known to be durable yet. locks: it holds its
      * window's range, or waits for it (WINDOW-1). */
     bool active, in_place, locks;
+    uint64_t data_skip;  /* bytes of the request's memory that its data lies behind */
     uint64_t done_bytes; /* of the request, in windows that are done */
     /* The window: */
     uint64_t first_block;
@@ -62,10 +64,11 @@ struct plx_op {
     uint32_t head_skip, tail_skip; /* bytes of the first and last block outside the request */
     size_t window_bytes;
     uint64_t gen;          /* the map's generation when the mappings were looked up */
-    uint64_t base_changes; /* PLX_VOUCH: the map's base_changes then */
-    /* edges_read: `edges` has the old contents of partly covered blocks. PLX_COMPARE_WRITE:
-     * compared: the bytes are equal; compare_held: it has the disk's compare buffer. */
-    bool edges_read, compared, compare_held;
+    uint64_t base_changes; /* the map's base_changes then */
+    unsigned blocks_read;  /* blocks of the window whose reads were submitted, or are not needed */
+    /* edges_read: `edges` has the old contents of partly covered blocks. compare_held: it has the
+     * disk's compare buffer. */
+    bool edges_read, compare_held;
     bool labels; /* counted in labels_begun, not yet in labels_ended */
     /* The VOID record of the window (ISSUE-1). again: it is logged a second time. encoded: it was
      * formed, and the map has lost the checksums. covered: a second time is not needed. */
@@ -75,7 +78,6 @@ struct plx_op {
     unsigned retries;
     unsigned room_waits;               /* see plx_reserve_wait() */
     uint64_t windows_left, moves_left; /* PLX_MOVE: what it may still look at, and move */
-    unsigned moves_read;               /* PLX_MOVE: blocks of this window that have been read */
     struct plx_walk walk;
     struct plx_mapping mappings[PLX_WINDOW_BLOCKS];
     uint8_t actions[PLX_WINDOW_BLOCKS];

@@ -52,6 +52,7 @@
 #include <string.h>
 
 #include "engine/disk/move.h"
+#include "engine/disk/op.h"
 
 #define STEP_NS 100000000ull /* between two steps: at most 10 MiB/s are read */
 #define STEPS_IN_PERIOD 16u  /* a period has time for at least this many steps */
@@ -243,7 +244,7 @@ static uint64_t leaf_at(const struct plx_op *op)
     return (op->request->offset + op->done_bytes) >> (PLX_BLOCK_SHIFT + PLX_NODE_SHIFT);
 }
 
-bool plx_vouch_ends(struct plx_op *op)
+bool plx_vouch_enough(struct plx_op *op)
 {
     struct plx_vouch *v = &op->vdi->vouch;
 
@@ -264,7 +265,6 @@ bool plx_vouch_ends(struct plx_op *op)
 bool plx_vouch_plan(struct plx_op *op)
 {
     struct plx_vouch *v = &op->vdi->vouch;
-    uint64_t end = op->first_block + op->blocks, left = op->request->length - op->done_bytes;
     bool any = false, own_only;
 
     v->writes_again = in_doubt(op->vdi);
@@ -281,17 +281,21 @@ bool plx_vouch_plan(struct plx_op *op)
     if (any)
         v->windows = 0; /* VOUCH-4 */
     else
-        op->window_bytes = (size_t)plx_min_u64(left, (plx_move_empty_end(op, end) - op->first_block)
-                                                         << PLX_BLOCK_SHIFT);
+        plx_move_stretch_window(op);
     return any;
 }
 
-bool plx_vouch_writes(struct plx_op *op)
+int plx_vouch_take(struct plx_op *op)
 {
-    for (unsigned i = 0; i < op->blocks && op->vdi->vouch.writes_again; i++)
+    bool again = op->vdi->vouch.writes_again; /* VOUCH-3 */
+
+    plx_op_checksum_kept(op);
+    for (unsigned i = 0; i < op->blocks && again; i++)
         if (op->actions[i] == PLX_ACTION_NEW)
             op->actions[i] = PLX_ACTION_IN_PLACE;
-    return op->vdi->vouch.writes_again;
+    if (!again)
+        op->state = OP_DURABLE;
+    return 0;
 }
 
 /* VOUCH-3: whether no flush has failed since the block was written again. The write needs no flush
@@ -313,12 +317,14 @@ static bool may_take(const struct plx_op *op)
            !plx_vdi_metadata_room(op->vdi, op->blocks);
 }
 
-void plx_vouch_take(struct plx_op *op)
+void plx_vouch_done_window(struct plx_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
     struct plx_vouch *v = &vdi->vouch;
     uint64_t taken = 0;
 
+    if (op->in_place)
+        plx_op_in_cache_only(vdi);
     if (!may_take(op) || !plx_overlay_reserve(&vdi->map.active, op->blocks)) {
         leave(v, op->first_block >> PLX_NODE_SHIFT);
         return;
@@ -337,7 +343,7 @@ void plx_vouch_take(struct plx_op *op)
 }
 
 /* A window that failed is passed over, and left to the next pass. */
-void plx_vouch_ended(struct plx_op *op, int result)
+void plx_vouch_end(struct plx_op *op, int result)
 {
     struct plx_vouch *v = &op->vdi->vouch;
     uint64_t done = op->done_bytes;

@@ -5,9 +5,9 @@
  * vouched for. A pass is a row of PLX_VOUCH requests (op.h), one at a time.
  *
  * Order of calls: plx_vouch_start() once the disk is opened, plx_vouch_pump() once a turn, and
- * plx_vouch_done() at the end. The data path calls the rest. For a PLX_VOUCH request the order is
- * plx_vouch_ends(); for each window plx_vouch_plan(), plx_vouch_writes() and plx_vouch_take();
- * plx_vouch_ended() last.
+ * plx_vouch_done() at the end. The data path calls plx_vouch_note() for each write in place. The
+ * rest are the functions of PLX_VOUCH's row in kinds.c; struct plx_op_kind (op.h) says when they
+ * are called.
  */
 #ifndef PLX_VOUCH_H
 #define PLX_VOUCH_H
@@ -59,15 +59,17 @@ uint64_t plx_vouch_due_ns(const struct plx_vdi *vdi);
 
 /* These blocks are being overwritten in place. */
 void plx_vouch_note(struct plx_vouch *vouch, uint64_t vblock, uint64_t count);
+
+/* ---- A PLX_VOUCH request ---- */
+
 /* Passes over leaves that are not wanted or not quiet. true: the step ends here. */
-bool plx_vouch_ends(struct plx_op *op);
-/* The window was looked up: decides which blocks are read (op->actions). false: none. */
+bool plx_vouch_enough(struct plx_op *op);
+/* Decides which blocks are read. */
 bool plx_vouch_plan(struct plx_op *op);
-/* The blocks were read: whether they must be written again where they lie (VOUCH-3). */
-bool plx_vouch_writes(struct plx_op *op);
+/* The blocks were read: they may have to be written again where they lie (VOUCH-3). */
+int plx_vouch_take(struct plx_op *op);
 /* Notes op->checksums in the map, if that is still allowed (VOUCH-2). */
-void plx_vouch_take(struct plx_op *op);
-/* The request has ended. */
-void plx_vouch_ended(struct plx_op *op, int result);
+void plx_vouch_done_window(struct plx_op *op);
+void plx_vouch_end(struct plx_op *op, int result);
 
 #endif

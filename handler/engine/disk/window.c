@@ -10,13 +10,11 @@
  * Loop: the disk's; never blocks.
  * Crash story: nothing is written here.
  */
-#include "engine/disk/move.h"
 #include "engine/disk/op.h"
-#include "engine/disk/share.h"
 
 #define READ_RETRIES 16u
 
-static void set_window(struct plx_op *op, uint64_t offset, uint64_t bytes)
+void plx_op_set_window(struct plx_op *op, uint64_t offset, uint64_t bytes)
 {
     uint64_t end = offset + bytes;
 
@@ -30,40 +28,37 @@ static void set_window(struct plx_op *op, uint64_t offset, uint64_t bytes)
     op->walk = (struct plx_walk){0};
 }
 
-void plx_op_lay_out_window(struct plx_op *op)
+void plx_op_lay_out(struct plx_op *op)
 {
     uint64_t offset = op->request->offset + op->done_bytes;
-    uint64_t left = op->request->length - op->done_bytes;
     uint64_t in_block = offset & (PLX_BLOCK_SIZE - 1);
 
-    if (plx_op_moving(op)) {
-        uint64_t window = plx_move_window(op->vdi->store) * PLX_BLOCK_SIZE;
+    plx_op_set_window(op, offset,
+                      plx_min_u64(op->request->length - op->done_bytes,
+                                  (uint64_t)PLX_WINDOW_BLOCKS * PLX_BLOCK_SIZE - in_block));
+}
 
-        set_window(op, offset, plx_min_u64(left, window - offset % window));
-        return;
-    }
-    if (op->request->op != PLX_UNMAP) {
-        set_window(op, offset,
-                   plx_min_u64(left, (uint64_t)PLX_WINDOW_BLOCKS * PLX_BLOCK_SIZE - in_block));
-        return;
-    }
-    /* An unmap: its whole blocks make one window, which only needs a log record. Blocks at its ends
-     * that it covers in part make windows of their own, and are written with zeroes. */
+/* Whole blocks make one window, which only needs a log record. Blocks at the ends of the range that
+ * it covers in part make windows of their own, and are written with zeroes. */
+void plx_op_lay_out_unmap(struct plx_op *op)
+{
+    uint64_t offset = op->request->offset + op->done_bytes;
+    uint64_t bytes = op->request->length - op->done_bytes;
+    uint64_t in_block = offset & (PLX_BLOCK_SIZE - 1);
+
     if (in_block)
-        set_window(op, offset, plx_min_u64(left, PLX_BLOCK_SIZE - in_block));
-    else if (left >= PLX_BLOCK_SIZE)
-        set_window(op, offset,
-                   plx_min_u64(left & ~(uint64_t)(PLX_BLOCK_SIZE - 1),
-                               (uint64_t)PLX_RECORD_UNMAP_MAX * PLX_BLOCK_SIZE));
-    else
-        set_window(op, offset, left);
+        bytes = plx_min_u64(bytes, PLX_BLOCK_SIZE - in_block);
+    else if (bytes >= PLX_BLOCK_SIZE)
+        bytes = plx_min_u64(bytes & ~(uint64_t)(PLX_BLOCK_SIZE - 1),
+                            (uint64_t)PLX_RECORD_UNMAP_MAX * PLX_BLOCK_SIZE);
+    plx_op_set_window(op, offset, bytes);
 }
 
 void plx_op_cut_window(struct plx_op *op, unsigned blocks)
 {
     PLX_ASSERT(blocks > 0 && blocks < op->blocks);
-    set_window(op, op->request->offset + op->done_bytes,
-               (uint64_t)blocks * PLX_BLOCK_SIZE - op->head_skip);
+    plx_op_set_window(op, op->request->offset + op->done_bytes,
+                      (uint64_t)blocks * PLX_BLOCK_SIZE - op->head_skip);
     op->looked_up = blocks;
 }
 
@@ -76,17 +71,15 @@ static bool overlaps(const struct plx_op *a, const struct plx_op *b)
 /* WINDOW-1: waits for each operation that holds the range, or came earlier and waits for it. */
 int plx_op_lock(struct plx_op *op)
 {
-    if (plx_op_moving(op) && op->request->move->dry_run) /* it only looks */
-        return 0;
     for (const struct plx_op *other = op->vdi->oldest; other; other = other->next) {
         if (other != op && other->locks && overlaps(op, other) &&
             (other->state != OP_LOCK || other->ticket < op->ticket)) {
-            if (plx_op_keeps_contents(op) && other->state == OP_ROOM) /* REQUEST-1 */
+            if (op->kind->effect == PLX_KEEPS && other->state == OP_ROOM) /* REQUEST-1 */
                 return PLX_ERR_NOSPACE;
             op->locks = true; /* it stands in line: later ones wait for it */
             op->state = OP_LOCK;
             plx_queue_push(&op->vdi->range_waiters, &op->task);
-            plx_op_wake_all(op->vdi->store, &op->vdi->ticket_waiters);
+            plx_queue_wake(op->vdi->store, &op->vdi->ticket_waiters, 0);
             return PLX_WAIT;
         }
     }
@@ -97,14 +90,13 @@ int plx_op_lock(struct plx_op *op)
 int plx_op_look_up(struct plx_op *op)
 {
     struct plx_map *map = &op->vdi->map;
-    bool writing =
-        op->request->op != PLX_READ && !plx_op_comparing(op) && !plx_op_keeps_contents(op);
+    bool writing = op->kind->effect == PLX_WRITES;
 
     plx_walk_resume(&op->walk);
-    if (op->looked_up == 0)
+    if (op->looked_up == 0) {
         op->gen = map->gen_submitted;
-    if (op->looked_up == 0 && plx_op_vouching(op))
         op->base_changes = map->base_changes;
+    }
     while (op->looked_up < op->blocks) {
         uint64_t vblock = op->first_block + op->looked_up, waited = op->walk.nodes_waited;
         struct plx_mapping *mapping = &op->mappings[op->looked_up];
@@ -129,9 +121,14 @@ int plx_op_look_up(struct plx_op *op)
 
 static bool wanted_for_read(const struct plx_op *op, unsigned block)
 {
-    if (plx_op_keeps_contents(op))
+    switch (op->kind->effect) {
+    case PLX_READS:
+        return true;
+    case PLX_KEEPS:
         return op->actions[block] == PLX_ACTION_NEW;
-    return op->request->op == PLX_READ || plx_op_comparing(op) || plx_op_edge_of(op, block);
+    default:
+        return plx_op_edge_of(op, block);
+    }
 }
 
 struct plx_xfer *plx_op_prepare_run(struct plx_op *op, enum plx_io_op io_op, unsigned first_iov,
@@ -145,7 +142,7 @@ struct plx_xfer *plx_op_prepare_run(struct plx_op *op, enum plx_io_op io_op, uns
     return xfer;
 }
 
-static void submit_run(struct plx_op *op, enum plx_io_op io_op, unsigned first_iov, uint64_t addr,
+void plx_op_submit_run(struct plx_op *op, enum plx_io_op io_op, unsigned first_iov, uint64_t addr,
                        unsigned blocks)
 {
     struct plx_xfer *xfer = plx_op_prepare_run(op, io_op, first_iov, addr, blocks);
@@ -154,10 +151,10 @@ static void submit_run(struct plx_op *op, enum plx_io_op io_op, unsigned first_i
 }
 
 /* Blocks that adjoin on the store are read together. When transfers or iovecs run out, the window
- * is cut and the rest becomes the next window. A move's window is not cut but read part by part. */
+ * is cut and the rest becomes the next window; or it is read part by part (kind->uncut). */
 int plx_op_submit_reads(struct plx_op *op)
 {
-    unsigned block = plx_op_moving(op) ? op->moves_read : 0;
+    unsigned block = op->blocks_read;
 
     plx_op_start_join(op);
     while (block < op->blocks) {
@@ -179,30 +176,16 @@ int plx_op_submit_reads(struct plx_op *op)
             block += !full;
         }
         if (block > first)
-            submit_run(op, PLX_IO_READ, first_iov, addr, block - first);
-        if (full && plx_op_moving(op))
+            plx_op_submit_run(op, PLX_IO_READ, first_iov, addr, block - first);
+        if (full && op->kind->uncut)
             break;
         if (full && block == 0)
             return PLX_ERR_INVALID; /* the request gave one block in too many pieces */
-        if (full) {
+        if (full)
             plx_op_cut_window(op, block);
-            return 0;
-        }
     }
-    op->moves_read = block;
+    op->blocks_read = block;
     return 0;
-}
-
-void plx_op_submit_common_read(struct plx_op *op)
-{
-    uint64_t common = op->request->share->common;
-    uint8_t *own, *other;
-
-    if (!common)
-        return;
-    plx_share_buffers(op, &own, &other);
-    op->iovs[op->iov_count++] = (struct iovec){other, PLX_BLOCK_SIZE};
-    submit_run(op, PLX_IO_READ, op->iov_count - 1, common, 1);
 }
 
 int plx_op_verify_reads(struct plx_op *op)

@@ -275,11 +275,28 @@ static inline uint64_t plx_generation_next(uint64_t generation)
     return (generation | 1) + 1;
 }
 
-/* Whether the older slot is the mirror copy of the newer one. That proves the newer one durable,
- * because the mirror copy is written only after a flush. */
-static inline bool plx_generation_mirrored(uint64_t newer, uint64_t other)
+/* What a reader of two slots has found: the highest generation, which counts, and the other one. */
+struct plx_newest {
+    bool found;
+    uint64_t generation, other;
+};
+
+/* A slot is whole and has this generation. true: it counts, of those so far. */
+static inline bool plx_newest_take(struct plx_newest *newest, uint64_t generation)
 {
-    return newer % 2 == 0 && other == newer - 1;
+    bool counts = !newest->found || generation > newest->generation;
+
+    newest->other = counts ? newest->generation : generation;
+    newest->generation = counts ? generation : newest->generation;
+    newest->found = true;
+    return counts;
+}
+
+/* Whether the other slot is the mirror copy of the one that counts. That proves the latter durable,
+ * because the mirror copy is written only after a flush. */
+static inline bool plx_newest_mirrored(const struct plx_newest *newest)
+{
+    return newest->generation % 2 == 0 && newest->other == newest->generation - 1;
 }
 
 static inline uint32_t plx_extent_pages(uint64_t extent_blocks)

@@ -87,7 +87,7 @@ static uint32_t run_at(const struct reclaim *r, size_t at, uint32_t max)
     while (at + count < v->fresh_count && count < max) {
         const struct plx_version *next = plx_versions_at(v, v->fresh[at + count]);
 
-        if (next->vblock != first.vblock + count || next->voided != first.voided ||
+        if (next->vblock.number != first.vblock.number + count || next->voided != first.voided ||
             next->addr != (first.addr ? first.addr + count : 0) ||
             next->addr / r->store->info.extent_blocks != extent)
             break;
@@ -108,7 +108,7 @@ static int put_map(struct reclaim *r, size_t at, uint32_t count)
         return error;
     for (uint32_t i = 0; i < count; i++)
         checksums[i] = plx_versions_at(v, v->fresh[at + i])->checksum;
-    plx_record_put_map(room, first.vblock, count, first.addr, checksums);
+    plx_record_put_map(room, first.vblock.number, count, first.addr, checksums);
     r->mappings += count;
     return 0;
 }
@@ -134,7 +134,8 @@ static int put_fresh(struct reclaim *r, bool voided)
 
         count = run_at(r, at, version->addr ? PLX_RECORD_MAP_MAX : PLX_RECORD_UNMAP_MAX);
         if (version->voided == voided)
-            error = version->addr ? put_map(r, at, count) : put_unmap(r, version->vblock, count);
+            error =
+                version->addr ? put_map(r, at, count) : put_unmap(r, version->vblock.number, count);
     }
     return error;
 }

@@ -22,29 +22,7 @@
 
 struct plx_version *plx_versions_at(const struct plx_versions *v, uint64_t vblock)
 {
-    size_t at = (size_t)(vblock * 0x9e3779b97f4a7c15ull >> 20) & (v->capacity - 1);
-
-    while (v->slots[at].used && v->slots[at].vblock != vblock)
-        at = (at + 1) & (v->capacity - 1);
-    return &v->slots[at];
-}
-
-static bool make_room(struct plx_versions *v)
-{
-    struct plx_versions bigger = {.capacity = v->capacity ? v->capacity * 2 : 1024};
-
-    if (v->count + 1 < v->capacity / 4 * 3)
-        return true;
-    bigger.slots = calloc(bigger.capacity, sizeof *bigger.slots);
-    if (!bigger.slots)
-        return false;
-    for (size_t i = 0; i < v->capacity; i++)
-        if (v->slots[i].used)
-            *plx_versions_at(&bigger, v->slots[i].vblock) = v->slots[i];
-    free(v->slots);
-    v->slots = bigger.slots;
-    v->capacity = bigger.capacity;
-    return true;
+    return plx_hashtable_at(&v->table, vblock);
 }
 
 static bool push(uint64_t **list, size_t *count, size_t *capacity, uint64_t number)
@@ -84,13 +62,13 @@ static int replace(struct plx_versions *v, uint64_t vblock, uint64_t addr, uint3
     struct plx_version *version;
     bool fresh;
 
-    if (!make_room(v))
+    if (!plx_hashtable_room(&v->table, sizeof(struct plx_version)))
         return PLX_ERR_NOMEM;
     version = plx_versions_at(v, vblock);
-    fresh = version->used && version->fresh;
+    fresh = version->vblock.used && version->fresh;
     if (!fresh && !push(&v->fresh, &v->fresh_count, &v->fresh_capacity, vblock))
         return PLX_ERR_NOMEM;
-    if (version->used) {
+    if (version->vblock.used) {
         if (version->addr && comes_back(v, version->birth))
             plx_deaths_add(v->freed, version->addr);
     } else {
@@ -105,11 +83,10 @@ static int replace(struct plx_versions *v, uint64_t vblock, uint64_t addr, uint3
             v->fresh_count--;
             return error;
         }
-        v->count++;
+        v->table.count++;
     }
-    *version = (struct plx_version){.used = true,
+    *version = (struct plx_version){.vblock = {vblock, true},
                                     .fresh = true,
-                                    .vblock = vblock,
                                     .addr = addr,
                                     .checksum = checksum,
                                     .birth = v->gen};
@@ -131,7 +108,7 @@ static int unmap_base(void *argument, uint64_t vblock, uint64_t entry)
 {
     struct plx_versions *v = argument;
 
-    if (v->capacity && plx_versions_at(v, vblock)->used)
+    if (v->table.capacity && plx_versions_at(v, vblock)->vblock.used)
         return 0;
     return replace(v, vblock, 0, 0, &entry);
 }
@@ -140,21 +117,24 @@ static int unmap(struct plx_versions *v, uint64_t vblock, uint64_t count)
 {
     int error = v->base.each(v->base.context, vblock, count, unmap_base, v);
 
-    if (!error && !make_room(v)) /* now, so that replace() below does not move the table */
+    if (!error &&
+        !plx_hashtable_room(
+            &v->table,
+            sizeof(struct plx_version))) /* now, so that replace() below does not move the table */
         error = PLX_ERR_NOMEM;
     if (error)
         return error;
     /* Looks up each block of a short range; for a long one, goes through the whole table. */
-    for (size_t i = 0; i < v->capacity && count >= v->capacity && !error; i++) {
-        struct plx_version version = v->slots[i];
+    for (size_t i = 0; i < v->table.capacity && count >= v->table.capacity && !error; i++) {
+        const struct plx_version *version = (struct plx_version *)v->table.slots + i;
 
-        if (version.used && version.addr && version.vblock - vblock < count)
-            error = replace(v, version.vblock, 0, 0, NULL);
+        if (version->vblock.used && version->addr && version->vblock.number - vblock < count)
+            error = replace(v, version->vblock.number, 0, 0, NULL);
     }
-    for (uint64_t i = 0; i < count && count < v->capacity && !error; i++) {
+    for (uint64_t i = 0; i < count && count < v->table.capacity && !error; i++) {
         const struct plx_version *version = plx_versions_at(v, vblock + i);
 
-        if (version->used && version->addr)
+        if (version->vblock.used && version->addr)
             error = replace(v, vblock + i, 0, 0, NULL);
     }
     return error;
@@ -164,10 +144,10 @@ static int unmap(struct plx_versions *v, uint64_t vblock, uint64_t count)
  * seen and that are not common. */
 static int void_leaf(struct plx_versions *v, uint64_t leaf)
 {
-    for (unsigned i = 0; i < PLX_NODE_ENTRIES && v->capacity; i++) {
+    for (unsigned i = 0; i < PLX_NODE_ENTRIES && v->table.capacity; i++) {
         struct plx_version *version = plx_versions_at(v, (leaf << PLX_NODE_SHIFT) + i);
 
-        if (version->used && version->birth == v->gen && !plx_addr_is_common(version->addr))
+        if (version->vblock.used && version->birth == v->gen && !plx_addr_is_common(version->addr))
             version->voided = true;
     }
     return push(&v->leaves, &v->leaf_count, &v->leaf_capacity, leaf) ? 0 : PLX_ERR_NOMEM;
@@ -218,7 +198,7 @@ void plx_versions_settle(struct plx_versions *v)
 /* Frees the table only: what is still mapped stays on the store (VERSIONS-2). */
 void plx_versions_free(struct plx_versions *v)
 {
-    free(v->slots);
+    free(v->table.slots);
     free(v->fresh);
     free(v->leaves);
     *v = (struct plx_versions){0};

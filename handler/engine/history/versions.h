@@ -14,15 +14,16 @@
 #ifndef PLX_VERSIONS_H
 #define PLX_VERSIONS_H
 
+#include "engine/base/hashtable.h"
 #include "engine/format/format.h"
 #include "engine/map/map.h"
 
 /* The version of a virtual block at this point of the stretch. */
 struct plx_version {
-    uint64_t vblock, addr; /* addr 0: unmapped */
-    uint64_t birth;        /* the last snapshot before the version: only later ones see it */
+    struct plx_hashtable_key vblock;
+    uint64_t addr;  /* 0: unmapped */
+    uint64_t birth; /* the last snapshot before the version: only later ones see it */
     uint32_t checksum;
-    bool used;   /* this slot of the table is */
     bool fresh;  /* mapped or unmapped since plx_versions_settle() */
     bool voided; /* overwritten in place: the checksum no longer holds */
 };
@@ -40,11 +41,10 @@ struct plx_versions_base {
 };
 
 struct plx_versions {
-    struct plx_version *slots; /* by virtual block; open addressing */
-    size_t count, capacity;
-    uint64_t gen;        /* the last snapshot so far */
-    uint64_t kept;       /* the last snapshot so far that stays; 0: none */
-    uint64_t base_birth; /* the birth of all blocks of the base */
+    struct plx_hashtable table; /* the versions, by virtual block */
+    uint64_t gen;               /* the last snapshot so far */
+    uint64_t kept;              /* the last snapshot so far that stays; 0: none */
+    uint64_t base_birth;        /* the birth of all blocks of the base */
     struct plx_versions_base base;
     struct plx_deaths *freed; /* data blocks that no snapshot sees any more */
     uint64_t *fresh;          /* virtual blocks changed since plx_versions_settle(), each once */

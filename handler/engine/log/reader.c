@@ -295,9 +295,20 @@ static int end_of_log(const struct plx_log_reader *reader, struct plx_fault *fau
     return PLX_ERR_NOT_FOUND;
 }
 
-/* At the end of the log, looks into the segment that would be next. Its header is not valid, but it
- * may hold batches with marks that cover a missing one (REPLAY-2). The answer is right only where
- * nobody writes to the log: a live owner may just have begun that segment. */
+/* Whether the segment in the buffer, which had not begun when the log's segments were listed, has
+ * begun by now: a live owner has gone on. */
+static bool has_begun(struct plx_log_reader *reader)
+{
+    uint64_t segment = reader->first_segment + reader->count;
+    struct plx_segment_header header;
+
+    return plx_format_segment_decode(reader->buffer, &reader->store->info.id, &reader->record->id,
+                                     segment, reader->store->addr_limit, &header, NULL) == 0 &&
+           header.epoch == reader->record->epoch;
+}
+
+/* At the end of the log, looks into the segment that would be next. While its header is not valid,
+ * it may still hold batches with marks that cover a missing one (REPLAY-2). */
 int plx_log_end_is_right(struct plx_log_reader *reader, struct plx_fault *fault)
 {
     int error;
@@ -313,7 +324,7 @@ int plx_log_end_is_right(struct plx_log_reader *reader, struct plx_fault *fault)
         return plx_fault_set(fault, error, "virtual disk %s: log segment at block %llu: %s",
                              reader->record->name, (unsigned long long)reader->beyond,
                              plx_error_text(error));
-    return later_mark(reader) ? damaged(reader, fault) : 0;
+    return !has_begun(reader) && later_mark(reader) ? damaged(reader, fault) : 0;
 }
 
 static int read_next(struct plx_log_reader *reader, struct plx_fault *fault)

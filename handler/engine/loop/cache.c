@@ -160,16 +160,6 @@ void plx_cache_free(struct plx_cache *cache)
     free(cache);
 }
 
-static void wake(struct plx_cache *cache, struct plx_queue *waiters, int error)
-{
-    struct plx_task *task;
-
-    while ((task = plx_queue_pop(waiters)) != NULL) {
-        task->error = error;
-        plx_task_ready(cache->store, task);
-    }
-}
-
 /* CACHE-1: checksum first, then the gate. */
 static int check_loaded(const struct load *load, uint32_t *ret_checksum)
 {
@@ -211,8 +201,8 @@ static void load_done(struct plx_task *task)
     }
     load->next_free = cache->free_loads;
     cache->free_loads = load;
-    wake(cache, &waiters, error);
-    wake(cache, &cache->starved, 0);
+    plx_queue_wake(cache->store, &waiters, error);
+    plx_queue_wake(cache->store, &cache->starved, 0);
 }
 
 static void load_start(struct plx_cache *cache, struct load *load, uint32_t at, uint64_t entry)

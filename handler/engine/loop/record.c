@@ -26,8 +26,7 @@ int plx_vdi_record_slots_read(struct plx_store *store, uint32_t slot,
     uint8_t(*blocks)[PLX_BLOCK_SIZE] = ret_slots->blocks;
     struct plx_vdi_record record, best = {0};
     struct plx_fault why = {0};
-    uint64_t other = 0;
-    bool found = false;
+    struct plx_newest newest = {0};
     int error;
 
     if (slot >= plx_vdi_slot_count(store))
@@ -41,26 +40,21 @@ int plx_vdi_record_slots_read(struct plx_store *store, uint32_t slot,
         return plx_fault_set(fault, error, "VDI slot %u: %s", slot, plx_error_text(error));
     for (uint8_t i = 0; i < 2; i++) {
         if (plx_format_vdi_record_decode(blocks[i], &store->info.id, slot, store->addr_limit,
-                                         &record, &why))
+                                         &record, &why) ||
+            !plx_newest_take(&newest, record.generation))
             continue;
-        if (found && record.generation <= best.generation) {
-            other = record.generation;
-            continue;
-        }
-        other = best.generation;
         best = record;
         ret_slots->slot = i;
-        found = true;
     }
     /* Creation writes slot A first. If slot B is zero, the record was never written, or its first
      * write was torn. */
-    if (!found && block_is_zero(blocks[1]))
+    if (!newest.found && block_is_zero(blocks[1]))
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "VDI slot %u was never used", slot);
-    if (!found)
+    if (!newest.found)
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "VDI slot %u: both copies of the record are damaged (%s)", slot,
                              why.text);
-    ret_slots->mirrored = plx_generation_mirrored(best.generation, other);
+    ret_slots->mirrored = plx_newest_mirrored(&newest);
     *ret_record = best;
     return 0;
 }

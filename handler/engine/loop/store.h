@@ -212,6 +212,8 @@ struct plx_store {
 /* ---- The loop ---- */
 
 void plx_task_ready(struct plx_store *store, struct plx_task *task);
+/* Empties a queue: what its tasks waited for has happened, with this result. */
+void plx_queue_wake(struct plx_store *store, struct plx_queue *queue, int error);
 /* Runs the loop until *pending is 0. For synchronous calls only. */
 void plx_store_run_until_zero(struct plx_store *store, const unsigned *pending);
 void plx_store_run_until_true(struct plx_store *store, const bool *done);

@@ -75,6 +75,16 @@ void plx_task_ready(struct plx_store *store, struct plx_task *task)
     push(&store->ready, task);
 }
 
+void plx_queue_wake(struct plx_store *store, struct plx_queue *queue, int error)
+{
+    while (queue->head) {
+        struct plx_task *task = plx_queue_pop(queue);
+
+        task->error = error;
+        plx_task_ready(store, task);
+    }
+}
+
 /* TICK-4 */
 static bool turn_ends(const struct plx_store *store)
 {
@@ -239,28 +249,19 @@ void plx_store_flush(struct plx_store *store, struct plx_task *task, uint64_t si
     plx_task_ready(store, task);
 }
 
-static void flush_ended(struct plx_store *store, struct plx_queue *queue, int error)
-{
-    struct plx_task *task;
-
-    while ((task = plx_queue_pop(queue)) != NULL) {
-        task->error = error;
-        plx_task_ready(store, task);
-    }
-}
-
 static void flush_finished(struct plx_task *flush_task)
 {
     struct plx_store *store = PLX_CONTAINER(flush_task, struct plx_store, flush_task);
     int error = store->flush_join.error;
 
     store->flushing = false;
-    flush_ended(store, &store->flush_running, error);
+    plx_queue_wake(store, &store->flush_running, error);
     if (!error)
         return;
     store->flush_failures++;
     store->flush_error = error;
-    flush_ended(store, &store->flush_joining, error); /* TICK-2: may have lost their writes, too */
+    plx_queue_wake(store, &store->flush_joining,
+                   error); /* TICK-2: may have lost their writes, too */
 }
 
 static void flush_done(struct plx_io *io)

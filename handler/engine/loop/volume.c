@@ -82,13 +82,20 @@ static bool spare_follows(const uint8_t newest[PLX_BLOCK_SIZE], const uint8_t sp
     return is_zero || plx_format_superblock_same(newest, spare);
 }
 
+/* Whether somebody might restore the slots from a spare that could not be read with this error: a
+ * newer Parallax, or this one when the device can be read again. */
+static bool may_restore(int error)
+{
+    return error && error != PLX_ERR_NOT_FOUND && error != PLX_ERR_CORRUPT;
+}
+
 int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume,
                         struct plx_fault *fault)
 {
     uint8_t blocks[PLX_SUPERBLOCK_SLOTS][PLX_BLOCK_SIZE];
     uint8_t spare[PLX_BLOCK_SIZE] = {0xff}; /* no superblock, should the read fail */
     struct plx_superblock best = {0}, super;
-    struct plx_fault first = {0};
+    struct plx_fault first = {0}, lost = {0};
     unsigned found = 0, slot = 0;
     int error;
 
@@ -112,7 +119,9 @@ int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume
             slot = i;
         }
     }
-    error = plx_superblock_read_spare(device, spare, &super, NULL);
+    error = plx_superblock_read_spare(device, spare, &super, &lost);
+    if (!found && first.code == PLX_ERR_NOT_FOUND && may_restore(error))
+        return plx_fault_set(fault, error, "%s", lost.text);
     if (!found && !error)
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "%s: the superblocks of store %s were overwritten; when nothing else "
@@ -195,8 +204,10 @@ static int place_volume(struct plx_volume *volumes, struct plx_device *device, b
     blocks = plx_superblock_extents(super) * super->extent_blocks;
     if (*known && (!plx_uuid_equal(&(*known)->store, &super->store) ||
                    (*known)->extent_blocks != super->extent_blocks))
-        return plx_fault_set(fault, PLX_ERR_INVALID, "%s: belongs to another store (%s)",
-                             device->name, super->name);
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%s: is a volume of store %s, and the other volumes are of store %s, "
+                             "which is another one",
+                             device->name, super->name, (*known)->name);
     if (*known && !mixed && !plx_uuid_equal(&(*known)->identity, &super->identity))
         return plx_fault_set(
             fault, PLX_ERR_INVALID,
@@ -210,8 +221,10 @@ static int place_volume(struct plx_volume *volumes, struct plx_device *device, b
     if (blocks > device->bytes >> PLX_BLOCK_SHIFT) /* VOLUME-3 */
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "%s: truncated: %llu bytes, the superblock says %llu; restore the "
-                             "missing part",
+                             "missing part, or make it that large again to read what is left "
+                             "('truncate -s %llu', if it is a file)",
                              device->name, (unsigned long long)device->bytes,
+                             (unsigned long long)(blocks << PLX_BLOCK_SHIFT),
                              (unsigned long long)(blocks << PLX_BLOCK_SHIFT));
     volumes[super->volume_index] = volume;
     *known = &volumes[super->volume_index].super;

@@ -12,8 +12,9 @@
 int plx_volume_io(struct plx_device *device, enum plx_io_op op, uint64_t offset, void *buffer,
                   size_t bytes);
 
-/* Reads the superblock that counts. NOT_FOUND: the device has none. CORRUPT: only the spare one is
- * left, and *fault says what the operator can do. */
+/* Reads the superblock that counts. NOT_FOUND: the device has none, and no spare one that somebody
+ * might restore it from. CORRUPT: only the spare one is left, and *fault says what the operator can
+ * do. */
 int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume,
                         struct plx_fault *fault);
 /* Reads the spare superblock, as bytes and decoded. */

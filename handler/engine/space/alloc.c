@@ -415,20 +415,12 @@ bool plx_alloc_give_way(struct plx_store *store)
 
 void plx_alloc_wake(struct plx_store *store)
 {
-    struct plx_task *task;
-
-    while ((task = plx_queue_pop(&store->space_waiters)) != NULL)
-        plx_task_ready(store, task);
+    plx_queue_wake(store, &store->space_waiters, 0);
 }
 
 void plx_store_room_made(struct plx_store *store, bool made)
 {
-    struct plx_task *task;
-
-    while ((task = plx_queue_pop(&store->room_waiters)) != NULL) {
-        task->error = made ? 0 : PLX_ERR_NOSPACE;
-        plx_task_ready(store, task);
-    }
+    plx_queue_wake(store, &store->room_waiters, made ? 0 : PLX_ERR_NOSPACE);
 }
 
 void plx_alloc_grown(struct plx_store *store)

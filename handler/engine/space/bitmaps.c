@@ -125,14 +125,10 @@ static bool sync_round(struct plx_store *store)
 static void sync_finish(struct plx_store *store)
 {
     struct plx_bitmap_sync *sync = &store->bitmap_sync;
-    struct plx_task *task;
 
     sync->state = SYNC_IDLE;
     plx_extent_free_list(&store->dropped);
-    while ((task = plx_queue_pop(&sync->running)) != NULL) {
-        task->error = sync->error;
-        plx_task_ready(store, task);
-    }
+    plx_queue_wake(store, &sync->running, sync->error);
     if (sync->joining.head)
         sync_start(store);
 }

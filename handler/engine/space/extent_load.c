@@ -44,22 +44,16 @@ static int decode_page(struct plx_extent *extent, uint32_t p, struct plx_extent_
 {
     struct plx_extent_page_state *state = &extent->pages[p];
     uint32_t pages = page_count(extent->store);
-    uint64_t other = 0;
-    bool found = false;
+    struct plx_newest newest = {0};
 
     for (uint8_t slot = 0; slot < 2; slot++) {
         uint8_t *block = (uint8_t *)extent->buffer + (2 * p + slot) * PLX_BLOCK_SIZE;
         struct plx_extent_page page;
 
         if (plx_format_extent_page_decode(block, &extent->store->info.id, extent->number, p, pages,
-                                          &page, NULL))
+                                          &page, NULL) ||
+            !plx_newest_take(&newest, page.generation))
             continue;
-        if (found && page.generation <= state->generation) {
-            other = page.generation;
-            continue;
-        }
-        found = true;
-        other = state->generation;
         state->generation = state->durable = page.generation;
         state->slot = slot;
         memcpy((uint8_t *)extent->bits + p * PAGE_BYTES, plx_format_extent_bits(block), PAGE_BYTES);
@@ -68,7 +62,7 @@ static int decode_page(struct plx_extent *extent, uint32_t p, struct plx_extent_
     }
     if (never_used(extent, p, state->generation)) {
         extent->unused = true;
-    } else if (!found) {
+    } else if (!newest.found) {
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "extent %llu: both copies of bitmap page %u are damaged",
                              (unsigned long long)extent->number, p);
@@ -77,7 +71,7 @@ static int decode_page(struct plx_extent *extent, uint32_t p, struct plx_extent_
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "extent %llu: bitmap page %u has an impossible generation",
                              (unsigned long long)extent->number, p);
-    extent->again = extent->again || !plx_generation_mirrored(state->generation, other);
+    extent->again = extent->again || !plx_newest_mirrored(&newest);
     return 0;
 }
 

@@ -32,6 +32,9 @@
  * GROW-9  A new volume gets its spare superblock last and an overwritten volume loses it first. So
  *     a crash here never leaves a spare superblock alone. Such a volume would look like one whose
  *     superblocks were ruined, and the next call would refuse to overwrite it.
+ * GROW-10  Restoring superblocks from the spare can be repeated. If it was cut off, one slot
+ *     repeats the spare and the other one is unreadable, and the next call goes on. Whatever else
+ *     can be read is refused, because it may be newer than the spare.
  * Loop: none; the loop stands still.
  * Crash story: one superblock decides: volume 0's for a further volume, the volume's own for one
  *   that became larger. Until that is durable, the store is as it was. Behind the volumes' ends lie
@@ -278,6 +281,7 @@ enum standing {
     STANDING_MEMBER,
 };
 
+/* A copy that was given an identity of its own is another store. */
 static enum standing standing_of(const struct plx_store *store, struct plx_device *device,
                                  unsigned *ret_index)
 {
@@ -286,7 +290,8 @@ static enum standing standing_of(const struct plx_store *store, struct plx_devic
 
     *ret_index = store->info.volumes;
     if (plx_superblock_read(device, &volume, NULL) ||
-        !plx_uuid_equal(&super->store, &store->info.id))
+        !plx_uuid_equal(&super->store, &store->info.id) ||
+        !plx_uuid_equal(&super->identity, &store->info.identity))
         return STANDING_STRANGER;
     for (unsigned i = 0; i < store->info.volumes; i++) {
         if (!plx_uuid_equal(&store->volumes[i].super.volume, &super->volume))
@@ -312,7 +317,7 @@ static int check_further(struct growth *g, struct plx_device *device)
                              device->name, device->block_size, plx_store_device_block(store));
     if (device->bytes / extent_bytes > extent_limit(g) - g->extents)
         return plx_fault_set(g->fault, PLX_ERR_INVALID, "a store holds at most 512 TiB");
-    return plx_grow_check_extents(device, extent_bytes, g->fault);
+    return plx_grow_check_extents(device, extent_bytes, "", g->fault);
 }
 
 static void further_superblock(struct growth *g, const struct plx_device *device,

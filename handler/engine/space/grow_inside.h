@@ -1,4 +1,4 @@
-/* grow_inside.h - what superblock.c, newstore.c and grow.c share. GROW-1 to GROW-9 are defined in
+/* grow_inside.h - what superblock.c, newstore.c and grow.c share. GROW-1 to GROW-10 are defined in
  * grow.c.
  */
 #ifndef PLX_GROW_INSIDE_H
@@ -39,8 +39,9 @@ int plx_superblock_write(struct growth *g, struct plx_volume *volume,
 int plx_grow_settle(struct growth *g);
 
 /* newstore.c */
+/* Whether a volume has room for as many extents as it needs; the advice ends the text. */
 int plx_grow_check_extents(const struct plx_device *device, uint64_t extent_bytes,
-                           struct plx_fault *fault);
+                           const char *advice, struct plx_fault *fault);
 int plx_grow_refuse_data(struct plx_device *device, bool force, uint8_t *buffer,
                          struct plx_fault *fault);
 uint64_t plx_grow_registry_extents(const struct plx_superblock *super, uint64_t extents);

@@ -13,15 +13,17 @@ static uint32_t slots_of(uint64_t extent_blocks, const struct plx_format_options
 }
 
 int plx_grow_check_extents(const struct plx_device *device, uint64_t extent_bytes,
-                           struct plx_fault *fault)
+                           const char *advice, struct plx_fault *fault)
 {
-    if (device->bytes / extent_bytes >= EXTENTS_MIN)
+    unsigned long long needed = EXTENTS_MIN * extent_bytes;
+
+    if (device->bytes >= needed)
         return 0;
     return plx_fault_set(fault, PLX_ERR_INVALID,
-                         "%s: too small: a volume needs at least %u extents of %llu bytes "
-                         "(give a larger --size%s)",
-                         device->name, EXTENTS_MIN, (unsigned long long)extent_bytes,
-                         extent_bytes > 1u << 20 ? " or a smaller --extent-size" : "");
+                         "%s: too small: %llu bytes; a volume needs at least %u extents of %llu "
+                         "bytes, which are %llu bytes%s",
+                         device->name, (unsigned long long)device->bytes, EXTENTS_MIN,
+                         (unsigned long long)extent_bytes, needed, advice);
 }
 
 int plx_grow_refuse_data(struct plx_device *device, bool force, uint8_t *buffer,
@@ -99,7 +101,9 @@ static int format_geometry(struct plx_device **devices, unsigned count,
         uint64_t extents = devices[i]->bytes / extent_bytes;
         uint64_t extent_blocks = extent_bytes >> PLX_BLOCK_SHIFT;
 
-        if (plx_grow_check_extents(devices[i], extent_bytes, fault))
+        if (plx_grow_check_extents(devices[i], extent_bytes,
+                                   extent_bytes > 1u << 20 ? ", or a smaller --extent-size" : "",
+                                   fault))
             return PLX_ERR_INVALID;
         supers[i] = (struct plx_superblock){
             .volume_index = i,

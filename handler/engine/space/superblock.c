@@ -1,5 +1,5 @@
 /* superblock.c - writes superblocks, and zeroes what they are about to count (GROW-1, GROW-2,
- * GROW-5, GROW-6, GROW-8, GROW-9).
+ * GROW-5, GROW-6, GROW-8 to GROW-10).
  *
  * A superblock changes in these steps (plx_superblock_write):
  *   1. Both slots are read again and compared with what is remembered (GROW-5).
@@ -132,29 +132,55 @@ int plx_superblock_write_first(struct plx_device *device, const struct plx_super
     return error ? error : write_durably(device, PLX_SUPERBLOCK_SPARE, buffer, 1);
 }
 
+/* Whether a restoring was cut off: one slot says what the spare says, and the other one nothing. */
+static bool is_half_restored(struct plx_device *device, const struct plx_volume *volume)
+{
+    uint8_t block[PLX_BLOCK_SIZE], spare[PLX_BLOCK_SIZE];
+    struct plx_superblock super;
+
+    return !volume->mirrored &&
+           !plx_volume_io(device, PLX_IO_READ, volume->slot * PLX_BLOCK_SIZE, block,
+                          sizeof block) &&
+           !plx_superblock_read_spare(device, spare, &super, NULL) &&
+           plx_format_superblock_same(block, spare);
+}
+
+/* GROW-10: that there is something to restore. */
+static int check_lost(struct plx_device *device, struct plx_fault *fault)
+{
+    struct plx_volume volume;
+    int error = plx_superblock_read(device, &volume, fault);
+
+    if (error == PLX_ERR_CORRUPT || (!error && is_half_restored(device, &volume)))
+        return 0;
+    return error
+               ? error
+               : plx_fault_set(fault, PLX_ERR_EXISTS,
+                               "%s: its superblock can be read: it is volume %u of store %s%s%s%s",
+                               device->name, volume.super.volume_index, volume.super.name,
+                               volume.mirrored ? "" : "; 'parallax store grow ",
+                               volume.mirrored ? "" : volume.super.name,
+                               volume.mirrored ? "" : "' writes the copies that are not whole");
+}
+
 static int find_lost(struct plx_device *device, uint8_t block[PLX_BLOCK_SIZE],
                      struct plx_superblock *ret_super, struct plx_fault *fault)
 {
-    struct plx_volume volume;
     uint64_t bytes;
-    int error = plx_superblock_read(device, &volume, fault);
+    int error = check_lost(device, fault);
 
     if (!error)
-        return plx_fault_set(fault, PLX_ERR_EXISTS,
-                             "%s: its superblock can be read: it is volume %u of store %s",
-                             device->name, volume.super.volume_index, volume.super.name);
-    if (error != PLX_ERR_CORRUPT)
-        return error;
-    error = plx_superblock_read_spare(device, block, ret_super, fault);
+        error = plx_superblock_read_spare(device, block, ret_super, fault);
     if (error)
         return error;
     bytes = plx_superblock_extents(ret_super) * ret_super->extent_blocks << PLX_BLOCK_SHIFT;
     if (bytes > device->bytes)
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "%s: truncated: %llu bytes, the spare superblock says %llu; restore "
-                             "the missing part first",
+                             "the missing part first, or make it that large again to read what is "
+                             "left ('truncate -s %llu', if it is a file)",
                              device->name, (unsigned long long)device->bytes,
-                             (unsigned long long)bytes);
+                             (unsigned long long)bytes, (unsigned long long)bytes);
     return 0;
 }
 
