@@ -193,8 +193,8 @@ static void test_batch(void)
     size_t data_at = plx_ring_batch_data_at(RECORDS);
     uint64_t made = plx_format_ring_batch_encode(&ring_id, &batch, bytes), hash;
 
-    CU_ASSERT_EQUAL_FATAL(
-        plx_format_ring_batch_decode(bytes, sizeof bytes, &ring_id, &back, &hash), 0);
+    CU_ASSERT_EQUAL_FATAL(plx_format_ring_batch_decode(bytes, sizeof bytes, &ring_id, &back, &hash),
+                          0);
     CU_ASSERT_EQUAL(hash, made);
     CU_ASSERT(memcmp(&batch, &back, sizeof back) == 0);
     CU_ASSERT_EQUAL(data_at, PLX_BLOCK_SIZE);
