@@ -149,7 +149,7 @@ static void *collect(void *argument)
     while (!atomic_load(&over)) {
         now = atomic_load(&how);
         if (now != WITHOUT) {
-            snprintf(request, sizeof request, "{\"command\": \"collect\", \"rate\": %llu}",
+            snprintf(request, sizeof request, "{\"command\": \"collect\", \"dry_run\": false, \"memory\": 0, \"rate\": %llu}",
                      now == GENTLE ? GENTLE_RATE : 0ull);
             ask(request, NULL, &code);
             collections[now] += code == 0;

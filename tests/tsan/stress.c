@@ -260,13 +260,17 @@ static void *client_thread(void *argument)
         if (number == 0 && round % 8 == 0)
             grow(&size);
         if (number == 1 && round % 8 == 0)
-            ask("upto", "{\"command\": \"thin\", \"vdi\": \"v0\", \"upto\": %u}", round + 1);
+            ask("upto",
+                "{\"command\": \"thin\", \"vdi\": \"v0\", \"after\": 0, \"upto\": %u, "
+                "\"before_ns\": 0, \"every_ns\": 0, \"dry_run\": false, \"rewinds_only\": false}",
+                round + 1);
         if (number == 1 && round % 8 == 4)
             grow_store();
         if (number == 1)
             ask("moved",
-                "{\"command\": \"move\", \"vdi\": \"v%u\", \"length\": %llu, \"windows\": 8}", disk,
-                (unsigned long long)SIZE);
+                "{\"command\": \"move\", \"vdi\": \"v%u\", \"offset\": 0, \"length\": %llu, "
+                "\"windows\": 8, \"blocks\": 0, \"dry_run\": false}",
+                disk, (unsigned long long)SIZE);
     }
     return NULL;
 }
