@@ -149,8 +149,10 @@ static void *collect(void *argument)
     while (!atomic_load(&over)) {
         now = atomic_load(&how);
         if (now != WITHOUT) {
-            snprintf(request, sizeof request, "{\"command\": \"collect\", \"dry_run\": false, \"memory\": 0, \"rate\": %llu}",
-                     now == GENTLE ? GENTLE_RATE : 0ull);
+            snprintf(
+                request, sizeof request,
+                "{\"command\": \"collect\", \"dry_run\": false, \"memory\": 0, \"rate\": %llu}",
+                now == GENTLE ? GENTLE_RATE : 0ull);
             ask(request, NULL, &code);
             collections[now] += code == 0;
         }
