@@ -28,8 +28,8 @@ static void look_at_tenant(struct scan *scan, const char *path, json_t *row)
         .beside = true};
     struct plx_tenant tenant;
 
-    if (plx_embedded_tenant(&look, scan->paths, &tenant, NULL))
-        return;
+    if (plx_embedded_tenant(&look, scan->paths, &tenant, NULL) || !tenant.found)
+        return; /* nobody knows */
     json_object_set_new(row, "host",
                         !plx_uuid_is_zero(&tenant.host) ? plx_out_string(tenant.host_name)
                         : scan->cli->json               ? json_null()

@@ -69,8 +69,8 @@ const struct plx_command plx_commands[] = {
      plx_cmd_store_format},
     {"store", "list", NULL, "List the stores that this host knows.",
      "A store that cannot be used is listed, too. The column PROBLEM says why in a word, and "
-     "standard error has a sentence for each such store. RELEASED and ELSEWHERE mean that no host "
-     "has the store, or that another one has it: here it can only be read.",
+     "standard error has a sentence for each such store. RELEASED, ELSEWHERE and UNTOLD mean that "
+     "no host has the store, another one has it, or nobody knows: here it can only be read.",
      "store list\n"
      "store list --columns name,size_bytes --bytes -q\n"
      "store list --json",

@@ -81,7 +81,8 @@ int main(int argc, char **argv)
 
     if (plx_out_fill_descriptors())
         return PLX_EXIT_ERROR;
-    setlocale(LC_CTYPE, ""); /* tree asks for the character set; numbers stay plain */
+    setvbuf(stderr, NULL, _IOLBF, BUFSIZ); /* whole lines, for others may write there, too */
+    setlocale(LC_CTYPE, "");               /* tree asks for the character set; numbers stay plain */
     set_signals();
     if (argc == 2 && !strcmp(argv[1], "--version"))
         argv = (char **)version;

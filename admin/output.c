@@ -649,12 +649,15 @@ void plx_progress_show(struct plx_progress *progress, uint64_t done)
         fprintf(stderr, ", %s left",
                 plx_text_duration((uint64_t)((double)(progress->total - done) / per_second), left));
     fputs("\033[K", stderr);
+    fflush(stderr);
 }
 
 void plx_progress_clear(struct plx_progress *progress)
 {
-    if (progress->on && progress->shown_ns)
+    if (progress->on && progress->shown_ns) {
         fputs("\r\033[K", stderr);
+        fflush(stderr);
+    }
     progress->shown_ns = 0;
 }
 

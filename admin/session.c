@@ -175,6 +175,15 @@ static const char *describe_tenant(const struct plx_tenant *tenant, const struct
     plx_known_name_volumes(known, volumes);
     if (tenant->ours)
         return NULL;
+    if (!tenant->found) {
+        snprintf(
+            ret_text, PLX_SESSION_TENANT_TEXT,
+            "the home page of store %s is lost, so nobody knows which host has it: here it can "
+            "only be read; when no other has, 'parallax store take-over %s --any "
+            "--i-checked-it-is-off' writes the page anew",
+            known->name, known->name);
+        return "UNTOLD";
+    }
     if (plx_uuid_is_zero(&tenant->host)) {
         snprintf(ret_text, PLX_SESSION_TENANT_TEXT,
                  "no host has store %s, it was released: here it can only be read until 'parallax "

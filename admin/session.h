@@ -87,9 +87,9 @@ void plx_session_tell_doubt(struct plx_cli *cli);
 /* What was seen, for people; null: nothing. */
 json_t *plx_session_doubt(struct plx_cli *cli);
 #define PLX_SESSION_TENANT_TEXT 512
-/* Of the store whose registry is open: RELEASED or ELSEWHERE when no host or another one has it, so
- * that it can only be read here, and a sentence that says so and what comes next. NULL: this host
- * has it, or its home page cannot be read. */
+/* Of the store whose registry is open, when it can only be read here: RELEASED if no host has it,
+ * ELSEWHERE if another one has, UNTOLD if nobody knows. ret_text says so, and what comes next.
+ * NULL: this host has it, or its home page cannot be read. */
 const char *plx_session_not_ours(struct plx_cli *cli, const struct plx_known *known,
                                  char ret_text[PLX_SESSION_TENANT_TEXT]);
 /* host and ours, as 'store scan' has them; where it is another host, or none, a note says so. */

@@ -189,6 +189,19 @@ static int refuse_released(struct plx_tenancy *t, struct plx_fault *fault)
                          volumes ? volumes : t->device->name);
 }
 
+/* There is no page at all. A released store has one, so it was lost. */
+static int refuse_lost(struct plx_tenancy *t, struct plx_fault *fault)
+{
+    const char *which = t->options.which;
+
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "%s: the home page is lost, so nobody knows which host has the store; "
+                         "when no other has, 'parallax store take-over %s%.200s --any "
+                         "--i-checked-it-is-off' writes it anew",
+                         t->device->name, which ? "" : "--volume ",
+                         which ? which : t->device->name);
+}
+
 static bool names_host(const char *from, const struct plx_home *home)
 {
     char id[PLX_UUID_TEXT];
@@ -208,7 +221,9 @@ static int judge(struct plx_tenancy *t, const struct page *page, bool *ret_watch
     bool any = from && strcmp(from, PLX_TENANCY_ANY) == 0;
 
     *ret_watch = any || (page->found && home->open);
-    if (!page->found || plx_uuid_is_zero(&home->host))
+    if (!page->found)
+        return t->options.take || from ? 0 : refuse_lost(t, fault);
+    if (plx_uuid_is_zero(&home->host))
         return t->options.take || from ? 0 : refuse_released(t, fault);
     if (is_our_boot(t, home) || plx_uuid_equal(&home->host, &t->host))
         return 0;

@@ -254,7 +254,7 @@ done
 registry_edit demo.plx "UPDATE instances SET role = 'admin' WHERE pid = $holder"
 "$PARALLAX" snap delete demo/read@one --wait 60 >later.out 2>later.err </dev/null &
 later=$!
-sleep 1.5
+until_said later.err
 grep -q "waiting up to 60 s (--wait): demo/read@one: it is being read by admin (pid $holder)" later.err || die "nobody says who is waited for"
 free
 wait "$later" || die "what waited has failed: $(<later.err)"

@@ -311,3 +311,19 @@ if loop=$(losetup --find --show demo.plx 2>losetup.err); then
 else
     echo "skipped: no loop device ($(<losetup.err))"
 fi
+
+step "a home page that is lost is not taken for that of a store that was released"
+run 0 store format page --volume "$DIR/page.plx" --size 64M --extent-size 1M
+run 0 vdi import image page/web
+dd if=/dev/zero of=page.plx bs=4k seek=2 count=2 conv=notrunc status=none
+run 0 store list
+says out UNTOLD
+says err "the home page of store page is lost, so nobody knows which host has it"
+run 0 store scan "$DIR/page.plx"
+[[ $(<out) != *"(released)"* ]] || die "it was not released"
+run 5 vdi create page/new --size 1M
+says err "when no other has, 'parallax store take-over page --any --i-checked-it-is-off' writes it anew"
+run 0 vdi export page/web back --force
+same back image
+run 0 store take-over page --any --i-checked-it-is-off
+run 0 vdi create page/new --size 1M
