@@ -92,7 +92,7 @@ grep "takes over what the store says" out && die "the check's advice is what was
 step "a registry that does not know a disk: its slot is not another's, and it is whole with a new registry"
 cp good.plx demo.plx
 registry_edit demo.plx "DELETE FROM vdis WHERE name = 'b'"
-run 4 vdi create demo/new --size 1M
+run 1 vdi create demo/new --size 1M
 says err "slot 1 of the store, where new was to be, holds b: the registry lost a write; 'parallax store rebuild-registry' makes it anew"
 run 1 vdi create demo/new --size 1M
 says err "until 'parallax store rebuild-registry' has made it anew"
