@@ -70,8 +70,9 @@
  * ATTACH-15  A superblock that knows fewer extents than the registry proves that the device lost a
  *     write (ATTACH-7). The registry's word counts then (VOLUME-5): everything can be read, and
  *     nobody writes to the store until "store grow" has written the superblock again.
- * ATTACH-16  A process that only reads, and cannot write to the volume or finds no room there,
- *     enters nothing in the registry, and no hold. One of two things protects its snapshots:
+ * ATTACH-16  A process that only reads, and cannot write to the volume, finds no room there, or
+ *     finds the store released, enters nothing in the registry, and no hold. One of two things
+ *     protects its snapshots:
  *         its locks are seen by others   it shares a lock that whoever lets snapshots go looks for
  *                                        (HOLDS-7)
  *         its locks are not seen         nobody has the store open when the reader begins
@@ -241,6 +242,7 @@ static int look_at_tenant(struct plx_attach *a, bool *ret_ours, struct plx_fault
     if (tenant.ours && !tenant.here) /* since a boot, or by another name */
         error = begin_tenancy(a, fault);
     *ret_ours = tenant.here || a->tenancy;
+    a->released = tenant.found && plx_uuid_is_zero(&tenant.host);
     return plx_error_is_unwritable(error) || error == PLX_ERR_BUSY ? 0 : error;
 }
 

@@ -91,6 +91,7 @@ struct plx_attach {
     struct plx_instance instance;
     bool registered;
     bool unwritable; /* ATTACH-16 */
+    bool released;   /* when a process that only reads opened it, no host had the store */
     struct plx_store *store;
     pthread_mutex_t claims_lock; /* guards what follows, but for vdis */
     uint64_t extents_known;      /* ATTACH-7: others are not given to the store */

@@ -185,9 +185,9 @@ int plx_attach_hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq,
     *ret_hold = 0;
     if (!seq)
         return 0;
-    if (!a->unwritable)
+    if (!a->unwritable && !a->released)
         error = hold_by_row(a, vdi, seq, ret_hold, fault);
-    if (a->unwritable || (a->options.read_only && plx_error_is_unwritable(error)))
+    if (a->unwritable || a->released || (a->options.read_only && plx_error_is_unwritable(error)))
         return hold_without_writing(a, vdi, fault);
     return error;
 }

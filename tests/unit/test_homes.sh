@@ -327,3 +327,26 @@ run 0 vdi export page/web back --force
 same back image
 run 0 store take-over page --any --i-checked-it-is-off
 run 0 vdi create page/new --size 1M
+
+step "snapshots of a store that no host has are read, and none of them is let go meanwhile"
+run 0 snap create page/web@one
+run 0 snap create page/web@two
+run 0 store release page
+for words in "vdi export page/web@one back --force" "diff page/web@one..two" "vdi export-diff page/web@one stream --force"; do
+    # shellcheck disable=SC2086 # words
+    run 0 $words
+done
+same back image
+mkfifo slow
+"$PARALLAX" -q vdi export page/web@one - >slow 2>reader.err &
+reader=$!
+exec 6<slow
+head -c 4096 <&6 >back
+run 0 store import --volume "$DIR/page.plx"
+run 4 snap delete page/web@one --wait 0
+says err "reads snapshots, and none goes until it has ended"
+cat <&6 >>back
+exec 6<&-
+wait "$reader" || die "the reader failed: $(<reader.err)"
+same back image
+run 0 snap delete page/web@one
