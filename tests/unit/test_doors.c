@@ -83,6 +83,50 @@ static void older_and_others(bool taken)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
+/* The newest state of a record, whose slots are a block each: its epoch and number. */
+static struct plx_registry_written written_in(const uint8_t bytes[RECORD_BYTES])
+{
+    struct plx_registry_written newest = {0};
+
+    for (size_t at = 0; at < RECORD_BYTES; at += PLX_BLOCK_SIZE) {
+        struct plx_vdi_record disk;
+        struct plx_uuid store;
+
+        memcpy(store.b, bytes + at + 16, sizeof store.b);
+        OK(plx_format_vdi_record_decode(bytes + at, &store, 0, PLX_ADDR_MAX, &disk, &fault));
+        if ((disk.generation + 1) / 2 >= newest.state)
+            newest = (struct plx_registry_written){disk.epoch, (disk.generation + 1) / 2};
+    }
+    return newest;
+}
+
+/* The least that a device can lose: the last state, which closing wrote, in both slots. */
+static void test_older_by_one(void)
+{
+    uint8_t before[RECORD_BYTES], closed[RECORD_BYTES];
+    struct plx_vdi *vdi;
+
+    OK(make_store());
+    open_attach();
+    create("old");
+    OK(open_disk("old", &vdi));
+    record(0, before, false);
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    record(0, closed, false);
+    CU_ASSERT_EQUAL(written_in(closed).epoch, written_in(before).epoch);
+    CU_ASSERT_EQUAL(written_in(closed).state, written_in(before).state + 1);
+    record(0, before, true);
+    open_attach();
+    refuse_disk("old", PLX_ERR_CORRUPT);
+    close_attach();
+    record(0, closed, true);
+    open_attach();
+    write_disk("old", 1);
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 /* Nobody knows what a disk has whose record cannot be read just now. */
 static void test_older_beside_damage(void)
 {
@@ -464,6 +508,7 @@ int main(void)
 {
     static const struct suite_test tests[] = {
         {"a record that went back", test_older},
+        {"a record that went back by one state", test_older_by_one},
         {"a record that went back, to blocks that are another's by now", test_older_and_others},
         {"a record that went back, beside a living instance", test_older_beside_living},
         {"a record that went back, beside one that is damaged", test_older_beside_damage},
