@@ -189,12 +189,13 @@ static int compare_names(const void *one, const void *other)
 }
 
 /* Renames all but the first of those that have one name. A name that is made may be another disk's
- * as well, so this goes on until each has its own. */
+ * as well, so this goes on until each has its own. The number of the round makes each name a new
+ * one, however much of a long name is cut. */
 static void rename_equals(struct named *live, size_t count)
 {
     bool again = true;
 
-    while (again) {
+    for (unsigned round = 1; again; round++) {
         again = false;
         qsort(live, count, sizeof *live, compare_names);
         for (size_t i = count; i-- > 1;) {
@@ -203,7 +204,7 @@ static void rename_equals(struct named *live, size_t count)
 
             if (strcmp(row->name, live[i - 1].row->name))
                 continue;
-            snprintf(name, sizeof name, "%.200s-slot-%u", row->name, row->slot);
+            snprintf(name, sizeof name, "%.200s-slot-%u-%u", row->name, row->slot, round);
             memcpy(row->name, name, sizeof name);
             live[i].renamed = again = true;
         }

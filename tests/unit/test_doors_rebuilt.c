@@ -408,7 +408,7 @@ static void forge_name(uint32_t slot, const char *name)
 static void test_names(void)
 {
     struct plx_registry_vdi row;
-    char name[64];
+    char name[256];
     bool older;
 
     OK(make_store());
@@ -416,11 +416,11 @@ static void test_names(void)
     create("zero");
     create("one");
     create("two");
-    create("zero-slot-1");
+    create("zero-slot-1-1");
     fill("zero", 0, 1);
     fill("one", 0, 2);
     fill("two", 0, 3);
-    fill("zero-slot-1", 0, 4);
+    fill("zero-slot-1-1", 0, 4);
     OK(is_older("two", &row, &older));
     snprintf(name, sizeof name, "vdi-%s", row.id);
     close_attach();
@@ -430,11 +430,17 @@ static void test_names(void)
         CU_ASSERT_EQUAL(rebuild(false).lost_records, 0);
         open_attach();
         CU_ASSERT(holds("zero", 0, 1));
-        CU_ASSERT(holds("zero-slot-1-slot-1", 0, 2));
+        CU_ASSERT(holds("zero-slot-1-1-slot-1-2", 0, 2));
         CU_ASSERT(holds(name, 0, 3));
-        CU_ASSERT(holds("zero-slot-1", 0, 4));
+        CU_ASSERT(holds("zero-slot-1-1", 0, 4));
         close_attach();
     }
+    /* Two names of which only the end would tell them apart, and the end is cut. */
+    memset(name, 'x', 200);
+    snprintf(name + 200, sizeof name - 200, "-slot-1");
+    forge_name(0, name);
+    forge_name(1, name);
+    CU_ASSERT_EQUAL(rebuild(false).lost_records, 0);
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 

@@ -154,4 +154,26 @@ says out "Virtual disks:"
 $size one
 run 0 store list
 
+step "a volume in use that volume 0 does not count, for volume 0 went back, is not taken for a leftover"
+head -c 8M /dev/urandom >raw
+run 0 store format back --volume "$DIR/b0" --size 32M --extent-size 1M
+cp b0 b0.old
+run 0 store add-volume back "$DIR/b1" --size 64M
+for disk in 1 2 3 4 5 6; do run 0 vdi import raw back/d$disk; done
+cp b0 b0.new
+cp b1 b1.kept
+cat b0.old >b0
+for words in "" "--dry-run"; do
+    # shellcheck disable=SC2086 # words
+    run 4 store add-volume back "$DIR/b1" $words
+    says err "b1: is in use as volume 1 of store back, and $DIR/b0 does not know: it went back to an older state"
+done
+cmp -s b1 b1.kept || die "the volume was changed"
+cat b0.new >b0
+for disk in 1 2 3 4 5 6; do
+    run 0 vdi export back/d$disk got --force
+    cmp -s got raw || die "d$disk is another one"
+done
+run 0 store check back
+
 echo "all good"

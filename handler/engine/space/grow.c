@@ -35,6 +35,9 @@
  * GROW-10  Restoring superblocks from the spare can be repeated. If it was cut off, one slot
  *     repeats the spare and the other one is unreadable, and the next call goes on. Whatever else
  *     can be read is refused, because it may be newer than the spare.
+ * GROW-11  What an interrupted call left of a further volume has no extent that was ever used
+ *     (GROW-1, GROW-3), and is overwritten without --force. A volume that has one was counted:
+ *     volume 0 went back to an older state since, and nothing is overwritten.
  * Loop: none; the loop stands still.
  * Crash story: one superblock decides: volume 0's for a further volume, the volume's own for one
  *   that became larger. Until that is durable, the store is as it was. Behind the volumes' ends lie
@@ -283,14 +286,15 @@ enum standing {
 
 /* A copy that was given an identity of its own is another store. */
 static enum standing standing_of(const struct plx_store *store, struct plx_device *device,
-                                 unsigned *ret_index)
+                                 unsigned *ret_index, struct plx_superblock *super)
 {
     struct plx_volume volume;
-    const struct plx_superblock *super = &volume.super;
 
     *ret_index = store->info.volumes;
-    if (plx_superblock_read(device, &volume, NULL) ||
-        !plx_uuid_equal(&super->store, &store->info.id) ||
+    if (plx_superblock_read(device, &volume, NULL))
+        return STANDING_STRANGER;
+    *super = volume.super;
+    if (!plx_uuid_equal(&super->store, &store->info.id) ||
         !plx_uuid_equal(&super->identity, &store->info.identity))
         return STANDING_STRANGER;
     for (unsigned i = 0; i < store->info.volumes; i++) {
@@ -300,6 +304,31 @@ static enum standing standing_of(const struct plx_store *store, struct plx_devic
         return STANDING_MEMBER;
     }
     return super->volume_index == store->info.volumes ? STANDING_LEFTOVER : STANDING_STRANGER;
+}
+
+/* GROW-11. Reads the headers' first pages. */
+static int refuse_used(const struct growth *g, struct plx_device *device,
+                       const struct plx_superblock *super)
+{
+    uint64_t blocks = super->extent_blocks;
+
+    for (uint64_t i = 1;
+         i < super->range[0].extents && (i + 1) * blocks << PLX_BLOCK_SHIFT <= device->bytes; i++) {
+        int error = plx_volume_io(device, PLX_IO_READ, i * blocks << PLX_BLOCK_SHIFT, g->buffer,
+                                  2 * PLX_BLOCK_SIZE);
+
+        if (error)
+            return plx_fault_set(g->fault, error, "%s: cannot be read: %s", device->name,
+                                 plx_error_text(error));
+        if (g->buffer[0] || memcmp(g->buffer, g->buffer + 1, 2 * PLX_BLOCK_SIZE - 1) != 0)
+            return plx_fault_set(g->fault, PLX_ERR_EXISTS,
+                                 "%s: is in use as volume %u of store %s, and %s does not know: it "
+                                 "went back to an older state; put the newer one back (--force "
+                                 "overwrites all that this volume holds)",
+                                 device->name, super->volume_index, super->name,
+                                 g->store->volumes[0].device->name);
+    }
+    return 0;
 }
 
 static int check_further(struct growth *g, struct plx_device *device)
@@ -362,13 +391,15 @@ static int join(struct growth *g, struct plx_device *device, const struct plx_su
 static int add_volume(struct growth *g, struct plx_device *device, struct plx_grown *ret_grown)
 {
     struct plx_store *store = g->store;
-    enum standing standing = standing_of(store, device, &ret_grown->volume);
-    struct plx_superblock super;
+    struct plx_superblock super = {0};
+    enum standing standing = standing_of(store, device, &ret_grown->volume, &super);
     int error;
 
     if (standing == STANDING_MEMBER)
         return 0;
     error = check_further(g, device);
+    if (!error && standing == STANDING_LEFTOVER && !g->options->force)
+        error = refuse_used(g, device, &super);
     if (!error)
         error = plx_grow_refuse_data(device, g->options->force || standing == STANDING_LEFTOVER,
                                      g->buffer, g->fault);
