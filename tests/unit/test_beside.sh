@@ -252,6 +252,7 @@ for words in "snap delete demo/read@one" "vdi delete demo/read --yes" "store rel
     ((took < 3000)) || die "$words waited for a handler, $took ms"
 done
 registry_edit demo.plx "UPDATE instances SET role = 'admin' WHERE pid = $holder"
+rm later.err
 "$PARALLAX" snap delete demo/read@one --wait 60 >later.out 2>later.err </dev/null &
 later=$!
 until_said later.err
@@ -305,6 +306,7 @@ while read -r byte how words; do
     # shellcheck disable=SC2086 # words
     timed run 4 $words --wait 0
     ((took < 3000)) || die "$words --wait 0 took $took ms"
+    rm -f later.err
     # shellcheck disable=SC2086 # words
     "$PARALLAX" $words --wait 60 >later.out 2>later.err </dev/null &
     later=$!
