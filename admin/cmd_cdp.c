@@ -7,6 +7,7 @@
 #include "cmd.h"
 #include "output.h"
 #include "registry/clock.h"
+#include "registry/collections.h"
 #include "registry/policy.h"
 #include "registry/retention.h"
 #include "attach/doors.h"
@@ -440,8 +441,9 @@ int plx_cmd_cdp_status(struct plx_cli *cli)
 /* Of what a policy lets go, and of what goes for want of space. */
 struct applied {
     struct plx_thinned aged, early;
-    bool is_low;  /* afterwards */
-    bool dry_run; /* nothing went; is_low: some would go early */
+    bool is_low;        /* afterwards */
+    bool dry_run;       /* nothing went; is_low: some would go early */
+    bool collect_first; /* nothing goes early before a collection */
 };
 
 /* All of it is counted: what is asked for less is found in as few extents, and these may be nearly
@@ -483,13 +485,15 @@ static int shorten(struct plx_cli *cli, const struct plx_registry_vdi *row,
     return rc;
 }
 
-/* While space is low, for a disk that is protected now. A handler that has it open does so itself,
+/* While space is low, for a disk that is protected now, and not before what is garbage already has
+ * come back: that may be room enough. A handler that has it open does so itself,
  * and what room it has cannot be seen from here. */
 static int make_room(struct plx_cli *cli, const struct plx_name *name,
                      const struct plx_protection *protection, const struct plx_retention_work *work,
                      struct applied *applied)
 {
     char on_full[PLX_POLICY_VALUE_MAX + 1];
+    struct plx_registry_collection collection;
     struct plx_registry_vdi row;
     bool live;
     int rc;
@@ -504,9 +508,13 @@ static int make_room(struct plx_cli *cli, const struct plx_name *name,
         return plx_session_registry_fault(cli, rc);
     if (!rc && strcmp(on_full, "keep") == 0)
         return 0;
-    return applied->dry_run
-               ? room_below(cli, plx_attach_low_blocks(cli->session.attach), &applied->is_low)
-               : shorten(cli, &row, work, applied);
+    if ((rc = room_below(cli, plx_attach_low_blocks(cli->session.attach), &applied->is_low)) ||
+        !applied->is_low)
+        return rc;
+    applied->collect_first =
+        plx_registry_collection_get(cli->session.registry, row.store, &collection) == 0 &&
+        collection.wanted > 0;
+    return applied->dry_run || applied->collect_first ? 0 : shorten(cli, &row, work, applied);
 }
 
 /* What the policy lets go. In doubt a dry run ends as the real one does (CMD_CLOCK-1). */
@@ -548,13 +556,18 @@ static void print_applied(struct plx_cli *cli, const struct plx_name *name,
     plx_out_note(cli, "%s/%s: %" PRIu64 " snapshot%s %s, %s %s", name->store, name->vdi, gone,
                  plx_plural(gone), applied->dry_run ? "would go" : "gone",
                  plx_text_size(freed, size), applied->dry_run ? "would come back" : "came back");
-    if (applied->dry_run && applied->is_low)
+    if (applied->collect_first)
+        plx_out_note(cli,
+                     "the store is nearly full, and what was deleted has not come back: 'parallax "
+                     "gc %s' first; no snapshot goes before its time until then",
+                     name->store);
+    else if (applied->dry_run && applied->is_low)
         plx_out_note(cli, "the store is nearly full: if that is not enough, the oldest would go "
                           "before their time as well; how many is known only when they go");
     else if (early->snapshots)
         plx_out_note(cli, "the store was nearly full: %" PRIu64 " of them went before their time",
                      early->snapshots);
-    if (!applied->dry_run && applied->is_low)
+    if (!applied->dry_run && !applied->collect_first && applied->is_low)
         plx_out_note(cli, "the store is still nearly full, and no more of %s/%s can go",
                      name->store, name->vdi);
     if (cli->json)

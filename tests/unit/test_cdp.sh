@@ -407,4 +407,26 @@ run 0 cdp status
 run 0 vdi export demo/web@early back --force
 run 0 store check demo --data --json
 [[ $(json errors) == 0 ]] || die "the check found something"
+step "no snapshot goes before its time while garbage could make the room"
+run 0 store format crowded --volume "$DIR/crowded" --size 120M --extent-size 1M
+run 0 vdi create crowded/c --size 16M
+run 0 cdp on crowded/c --every 10ms
+head -c 8M /dev/urandom >part
+for _ in 1 2 3; do run 0 vdi import part crowded/c --force; done
+run 0 snap list crowded/c --json
+cp out before
+head -c 150M /dev/urandom | "$PARALLAX" -q vdi import - crowded/x --size 150M 2>err && die "it cannot fit"
+says err "'parallax gc crowded' frees what it took"
+for words in "" "--dry-run"; do
+    # shellcheck disable=SC2086 # words
+    run 0 cdp apply crowded/c $words
+    says err "'parallax gc crowded' first; no snapshot goes before its time until then"
+done
+run 0 snap list crowded/c --json
+same out before
+run 0 gc crowded
+run 0 cdp apply crowded/c
+run 0 snap list crowded/c --json
+same out before
+
 echo "all is well"
