@@ -421,6 +421,8 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
         return error;
     }
     a->options = *options;
+    if (!options->read_only && a->store) /* an older entry was put back */
+        plx_attach_know_further(a);
     *ret_attach = a;
     return 0;
 }

@@ -128,6 +128,9 @@ int plx_attach_take_volumes(struct plx_attach *a, struct plx_device **devices, u
                             struct plx_fault *fault);
 /* Locks on one volume prove nothing about another one, even if that is its copy. */
 int plx_attach_open_store(struct plx_attach *a, struct plx_fault *fault);
+/* The state directory's entry gets the volumes that it lacks. An opening finds them by the
+ * registry; the entry keeps them from being overwritten, and is for who makes the registry anew. */
+void plx_attach_know_further(struct plx_attach *a);
 /* What others have written from now on may lie in extents that came since this store was opened. */
 int plx_attach_keep_up(struct plx_attach *a, struct plx_fault *fault);
 

@@ -274,15 +274,15 @@ static int open_further(struct plx_attach *a, const struct plx_attach_growth *gr
     return error;
 }
 
-/* The next opening here finds the further volume by the registry; this is for who makes the
- * registry anew. */
-static void know_further(struct plx_attach *a)
+void plx_attach_know_further(struct plx_attach *a)
 {
     struct plx_fault why = {0};
     struct plx_store_info info;
     int error = 0;
 
     plx_store_get_info(a->store, &info);
+    if (a->known.volumes >= info.volumes)
+        return;
     for (unsigned i = a->known.volumes; i < info.volumes && !error; i++) {
         a->known.volume[i] = strdup(info.volume[i].name);
         error = a->known.volume[i] ? 0 : PLX_ERR_NOMEM;
@@ -360,7 +360,7 @@ static int grow_alone(struct plx_attach *a, const struct plx_attach_growth *grow
         error = plx_volumes_register(a->registry, a->row.id, a->store, NULL, fault);
     note_size(a);
     if (!error && growth->path)
-        know_further(a);
+        plx_attach_know_further(a);
     if (!error && !growth->common)
         error = grow_registry(a, ret_grown, fault);
     return error;

@@ -152,6 +152,19 @@ dd if=/dev/zero of=grown1 bs=4k count=5 conv=notrunc status=none
 run 0 store forget grown
 run 0 store format late --volume "$DIR/grown1" --force --i-checked-nobody-uses-it
 
+step "... nor is it overwritten without that one, once the store was open here"
+run 0 store format again --volume "$DIR/again0" --size 64M --extent-size 1M
+cp state/stores/again.json older
+run 0 store add-volume again "$DIR/again1" --size 64M
+cp older state/stores/again.json
+run 0 vdi create again/web --size 1M
+dd if=/dev/zero of=again1 bs=4k count=16 conv=notrunc status=none
+cp again1 before
+run 4 store format never --volume "$DIR/again1" --force --i-checked-nobody-uses-it
+says err "again1 is a volume of store again"
+same again1 before
+run 0 store forget again
+
 step "a further volume of a copy is none that an interrupted growth of the original has left"
 run 0 store format orig --volume "$DIR/orig0" --size 64M --extent-size 1M
 cp orig0 copy0
