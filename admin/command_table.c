@@ -502,7 +502,7 @@ const struct plx_command plx_commands[] = {
      "A handler that has a protected virtual disk open does this by itself. Use this command for a "
      "disk that is closed or no longer protected, or if you do not want to wait. If the store is "
      "nearly full and no handler has the disk open, the oldest snapshots of a protected disk are "
-     "deleted before their time, unless it has --on-full keep or gc is to free space first. "
+     "deleted before their time. They are kept if it has --on-full keep, or if gc can free space. "
      "Commands that write do not do that: they end with exit status 6 when the store is full.",
      "cdp apply demo/web --dry-run\n"
      "cdp apply demo/web",

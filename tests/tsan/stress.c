@@ -262,7 +262,8 @@ static void *client_thread(void *argument)
         if (number == 1 && round % 8 == 0)
             ask("upto",
                 "{\"command\": \"thin\", \"vdi\": \"v0\", \"after\": 0, \"upto\": %u, "
-                "\"before_ns\": 0, \"every_ns\": 0, \"dry_run\": false, \"rewinds_only\": false}",
+                "\"before_ns\": 0, \"every_ns\": 0, \"dry_run\": false, \"rewinds_only\": false, "
+                "\"marks\": []}",
                 round + 1);
         if (number == 1 && round % 8 == 4)
             grow_store();
