@@ -304,6 +304,11 @@ int plx_session_each_store(struct plx_cli *cli, const char *store,
 }
 
 /* SESSION-2 */
+int plx_session_fenced(struct plx_cli *cli)
+{
+    return cli->session.attach ? plx_attach_fenced(cli->session.attach, &cli->fault) : 0;
+}
+
 int plx_session_close(struct plx_cli *cli)
 {
     struct plx_session *s = &cli->session;
@@ -314,8 +319,7 @@ int plx_session_close(struct plx_cli *cli)
         int lost = plx_attach_fenced(s->attach, &fenced);
         int closed = plx_attach_close(s->attach);
         if (lost) /* everything else that went wrong follows from it */
-            rc = plx_cli_fail(cli, lost, "%s; what this command had not done by then was not done",
-                              fenced.text);
+            rc = plx_cli_fail(cli, lost, "%s", fenced.text);
         else if (!rc && closed)
             rc = plx_out_not_closed(cli, closed);
     }

@@ -73,6 +73,9 @@ int plx_session_registry(struct plx_cli *cli, const char *store,
 void plx_session_row(struct plx_cli *cli, struct plx_registry_store *ret_row);
 /* A store and its registry. */
 int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mode mode);
+/* Whether the store was this command's until now; asked before the result gets its name, and by
+ * plx_session_close(). FENCED: as plx_attach_fenced(). */
+int plx_session_fenced(struct plx_cli *cli);
 /* Closes what is open; called by main() whatever happened. */
 int plx_session_close(struct plx_cli *cli);
 

@@ -604,6 +604,7 @@ int plx_output_close(struct plx_output *output, int rc)
         if (close(output->fd) && !rc)
             rc = plx_file_error(output->cli, output->path, "write");
     }
+    rc = rc ? rc : plx_session_fenced(output->cli);
     if (!rc && output->partial) {
         rc = give_name(output);
         named = !rc;

@@ -75,9 +75,11 @@
  *     protects its snapshots:
  *         its locks are seen by others   it shares a lock that whoever lets snapshots go looks for
  *                                        (HOLDS-7)
- *         its locks are not seen         nobody has the store open when the reader begins
+ *         its locks are not seen         nobody has the store open when the reader begins, and
+ *                                        nobody has opened it by the end (TENANCY-7)
  *     Otherwise it is refused all snapshots. In the second case a process that opens the store
- *     later does not know of the reader. A process that can write enters holds (ATTACH-5).
+ *     later does not know of the reader. So the reader asks plx_attach_fenced() before it calls
+ *     what it has read right. A process that can write enters holds (ATTACH-5).
  * ATTACH-17  A growth that fails removes the file that it made for a further volume, unless the
  *     file has a superblock by then. Volume 0 gets to count a further volume only after that
  *     (GROW-3), so nobody counts what is removed. A repeated call goes on with what stays.
@@ -221,7 +223,15 @@ static bool may_write(void *context, struct plx_fault *fault)
 
 int plx_attach_fenced(struct plx_attach *a, struct plx_fault *fault)
 {
-    return a->tenancy ? plx_tenancy_fenced(a->tenancy, fault) : 0;
+    struct plx_fault why;
+    int error;
+
+    if (!a->tenancy)
+        return plx_attach_stood_still(a, fault);
+    error = plx_tenancy_fenced(a->tenancy, &why);
+    return error ? plx_fault_set(fault, error, "%s; what was not done by then was not done",
+                                 why.text)
+                 : 0;
 }
 
 /* For a process that only reads: finds out whether this host has the store. *ret_ours: it has, and

@@ -70,7 +70,10 @@ int plx_attach_name_damage(struct plx_attach *attach, int error, struct plx_faul
  * returned; if an extent could not be given back, the next opening recovers it. */
 int plx_attach_close(struct plx_attach *attach);
 
-/* FENCED: another host was found to have taken the store; the fault names the host. Otherwise 0. */
+/* FENCED: another host was found to have taken the store; the fault names the host. Or snapshots
+ * were read through a name of the volume whose locks nobody sees, and the store was opened
+ * meanwhile (ATTACH-16): what was read may be wrong. Ask before the result gets its name. Other
+ * errors: nobody could find out. */
 int plx_attach_fenced(struct plx_attach *attach, struct plx_fault *fault);
 
 struct plx_store *plx_attach_store(struct plx_attach *attach); /* NULL: registry_only */

@@ -90,8 +90,9 @@ struct plx_attach {
     struct plx_registry_store row;
     struct plx_instance instance;
     bool registered;
-    bool unwritable; /* ATTACH-16 */
-    bool released;   /* when a process that only reads opened it, no host had the store */
+    bool unwritable;         /* ATTACH-16 */
+    uint64_t unopened_since; /* ATTACH-16; 0: snapshots are protected otherwise */
+    bool released;           /* when a process that only reads opened it, no host had the store */
     struct plx_store *store;
     pthread_mutex_t claims_lock; /* guards what follows, but for vdis */
     uint64_t extents_known;      /* ATTACH-7: others are not given to the store */
@@ -205,6 +206,8 @@ bool plx_attach_history_waits(struct plx_attach *a, const struct plx_vdi *vdi,
 int plx_attach_lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
                         struct plx_registry_lock *ret_lock, bool *ret_recover,
                         struct plx_fault *fault);
+/* ATTACH-16. FENCED: it did not. */
+int plx_attach_stood_still(struct plx_attach *a, struct plx_fault *fault);
 int plx_attach_hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uint64_t *ret_hold,
                             struct plx_fault *fault);
 void plx_attach_release_instant(struct plx_attach *a, uint64_t hold);

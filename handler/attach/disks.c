@@ -129,26 +129,56 @@ struct plx_held_vdi *plx_attach_held(struct plx_attach *a, const struct plx_vdi 
     return held;
 }
 
-/* ATTACH-16 */
-static int check_stands_still(struct plx_attach *a, struct plx_fault *fault)
+/* ATTACH-16. *ret_unopened is true for a process whose locks are seen. */
+static int is_unopened(struct plx_attach *a, bool *ret_unopened, char ret_host[65],
+                       struct plx_fault *fault)
 {
     struct plx_device *device = plx_registry_device(a->registry);
     struct plx_tenant tenant;
     struct plx_uuid store;
-    bool lives = false;
     int error;
 
+    *ret_unopened = true;
     plx_uuid_parse(a->row.uuid, &store);
     error = plx_tenancy_read(device, plx_registry_locks(a->registry), &store, &a->paths, &tenant,
                              fault);
-    if (!error && !tenant.here)
-        error = plx_tenancy_lives(device, &store, &lives, fault);
-    return lives ? plx_fault_set(fault, PLX_ERR_BUSY,
-                                 "%s cannot be written to here, and store %s is open on host %s, "
-                                 "where nobody would know that its snapshots are read: read them "
-                                 "there, or through the same name of the volume",
-                                 device->name, a->known.name, tenant.host_name)
-                 : error;
+    snprintf(ret_host, 65, "%s", tenant.host_name);
+    if (!error && (!tenant.here || a->unopened_since))
+        error = plx_tenancy_unopened(device, &store, &a->unopened_since, ret_unopened, fault);
+    return error;
+}
+
+static int check_stands_still(struct plx_attach *a, struct plx_fault *fault)
+{
+    char host[65];
+    bool unopened;
+    int error = is_unopened(a, &unopened, host, fault);
+
+    if (!unopened)
+        a->unopened_since = 0; /* nothing is read */
+    return error || unopened
+               ? error
+               : plx_fault_set(fault, PLX_ERR_BUSY,
+                               "%s cannot be written to here, and store %s is open on host %s, "
+                               "where nobody would know that its snapshots are read: read them "
+                               "there, or through the same name of the volume",
+                               plx_registry_device(a->registry)->name, a->known.name, host);
+}
+
+int plx_attach_stood_still(struct plx_attach *a, struct plx_fault *fault)
+{
+    char host[65];
+    bool unopened = true;
+    int error = a->unopened_since ? is_unopened(a, &unopened, host, fault) : 0;
+
+    return error || unopened
+               ? error
+               : plx_fault_set(fault, PLX_ERR_FENCED,
+                               "%s cannot be written to here, and store %s was opened on host %s "
+                               "meanwhile, where nobody knew that its snapshots are read: what "
+                               "was read may be wrong; read them there, or through the same name "
+                               "of the volume",
+                               plx_registry_device(a->registry)->name, a->known.name, host);
 }
 
 static int hold_by_row(struct plx_attach *a, const char *vdi, uint64_t seq, uint64_t *ret_hold,

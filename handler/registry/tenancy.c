@@ -9,14 +9,14 @@
  *       change                          slots           flushed
  *       host, boot or inode             A, then B       before A, after A, after B
  *       "open", while A does not say it A, then B       the same
- *       "open" again, A says it         B               after B
+ *       opened, A says "open"           B               after B
  *       closed                          B               no
  *       counter raised                  B               no
  *
  *     The flush before A is there since B's last write may still be volatile: a torn write of A
  *     must not leave both slots unusable. Once A says "open", it stays as it is. A power cut that
- *     loses "closed" or a counter only makes the next host watch in vain. "Open again" is flushed,
- *     so that an older "closed" cannot come back under a store that is in use.
+ *     loses "closed" or a counter only makes the next host watch in vain. An opening is flushed, so
+ *     that an older "closed" cannot come back under a store that is in use.
  * TENANCY-3  To take a store over means to begin a tenancy from another boot or inode, after a
  *     release, or by the operator's word. A process that does so writes the page, waits, and reads
  *     the page again before it does anything else. If two processes take the store at the same
@@ -29,6 +29,9 @@
  *     only be paused. So another host's store needs the operator's word.
  * TENANCY-6  A page that was read while another process wrote it proves nothing. A tenancy is not
  *     fenced by a page with a damaged slot, and a damaged slot is read again some times first.
+ * TENANCY-7  Whoever opens a store writes the page before anything else, even if "open" is set
+ *     already. So a reader whose locks nobody sees finds out whether what it has read may have been
+ *     changed: the page's generation is another one.
  * Threads: `lock` guards the device and the page in memory. The tenancy's thread looks once a
  *   second.
  * Crash story: a crash leaves "open" set. The next process of the same boot and inode does not
@@ -129,15 +132,37 @@ static int watch(struct plx_tenancy *t, const struct page *page, uint64_t ns, bo
     return watch_page(t->device, &t->options.store, page, ns, ret_moved, fault);
 }
 
-int plx_tenancy_lives(struct plx_device *device, const struct plx_uuid *store, bool *ret_lives,
-                      struct plx_fault *fault)
+/* TENANCY-6: reads again while a copy looks damaged, for somebody may be writing it. */
+static int read_settled(struct plx_device *device, const struct plx_uuid *store,
+                        struct page *ret_page, struct plx_fault *fault)
+{
+    int error = 0;
+
+    *ret_page = (struct page){.damaged = true};
+    for (unsigned i = 0; i < LOOK_TRIES && ret_page->damaged && !error; i++) {
+        if (i)
+            plx_home_rest(LOOK_AGAIN_NS);
+        error = plx_home_read(device, store, ret_page, fault);
+    }
+    return error;
+}
+
+/* TENANCY-7 */
+int plx_tenancy_unopened(struct plx_device *device, const struct plx_uuid *store, uint64_t *since,
+                         bool *ret_unopened, struct plx_fault *fault)
 {
     struct page page;
-    int error = plx_home_read(device, store, &page, fault);
+    bool begins = !*since, moved = false;
+    int error = read_settled(device, store, &page, fault);
 
-    *ret_lives = false;
-    return error || !page.home.open ? error
-                                    : watch_page(device, store, &page, WATCH_NS, ret_lives, fault);
+    if (error)
+        return error;
+    if (begins && page.home.open)
+        error = watch_page(device, store, &page, WATCH_NS, &moved, fault);
+    if (begins)
+        *since = page.home.generation + 1;
+    *ret_unopened = !moved && page.home.generation + 1 == *since;
+    return error;
 }
 
 /* TENANCY-3: writes the page for this host, waits, and makes sure that it is still there. */
@@ -309,7 +334,7 @@ static int set_open(struct plx_tenancy *t, bool open, struct plx_fault *fault)
     home.counter++;
     if (open && !t->page.kept_open)
         return plx_home_write(t->device, &t->options.store, &home, SLOT_STATE, &t->page, fault);
-    if (t->page.home.open != open)
+    if (open || t->page.home.open) /* TENANCY-7 */
         error = plx_home_write(t->device, &t->options.store, &home, SLOT_COUNTER, &t->page, fault);
     if (error || !open)
         return error;
@@ -334,17 +359,13 @@ static int fence(struct plx_tenancy *t, struct plx_fault *fault, const char *why
 
 static int look(struct plx_tenancy *t, struct plx_fault *fault)
 {
-    struct page page = {.damaged = true};
+    struct page page;
     char why[256];
-    int error = 0;
+    int error;
 
     if (atomic_load(&t->fenced))
         return plx_fault_set(fault, PLX_ERR_FENCED, "%s", t->why);
-    for (unsigned i = 0; i < LOOK_TRIES && page.damaged && !error; i++) { /* TENANCY-6 */
-        if (i)
-            plx_home_rest(LOOK_AGAIN_NS);
-        error = plx_home_read(t->device, &t->options.store, &page, fault);
-    }
+    error = read_settled(t->device, &t->options.store, &page, fault);
     if (error)
         return error; /* an unreadable page proves nothing; looked_ns stays as it is */
     if (page.damaged && (!is_ours(t, &page) || page.home.counter < t->page.home.counter))

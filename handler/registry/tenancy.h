@@ -100,10 +100,11 @@ struct plx_tenant {
 int plx_tenancy_read(struct plx_device *device, const struct plx_bytelock *locks,
                      const struct plx_uuid *store, const struct plx_paths *paths,
                      struct plx_tenant *ret_tenant, struct plx_fault *fault);
-/* Whether anybody has the store open, for a caller that cannot write to the volume and whose locks
- * nobody sees. If the page says "open", the call watches the counter for up to five seconds. */
-int plx_tenancy_lives(struct plx_device *device, const struct plx_uuid *store, bool *ret_lives,
-                      struct plx_fault *fault);
+/* For a reader that cannot write to the volume and whose locks nobody sees. *since 0 begins: nobody
+ * may have the store open. If the page says "open", that call watches the counter for up to five
+ * seconds. It sets *since for the later calls: nobody may have opened the store since then. */
+int plx_tenancy_unopened(struct plx_device *device, const struct plx_uuid *store, uint64_t *since,
+                         bool *ret_unopened, struct plx_fault *fault);
 /* Writes the first page of a store that was just formatted: this host has it, and it is not open.
  */
 int plx_tenancy_found(struct plx_device *device, const struct plx_bytelock *locks,

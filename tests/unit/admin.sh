@@ -92,3 +92,12 @@ singular() {
 }
 
 step() { echo "- $*"; }
+
+# stops PID: waits until a process stands still that a signal is to stop.
+stops() {
+    for _ in {1..600}; do
+        [[ $(ps -o state= -p "$1") != T* ]] || return 0
+        sleep 0.1
+    done
+    die "it did not stop"
+}

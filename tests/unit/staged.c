@@ -6,6 +6,7 @@
  * $PLX_STAGE_SIGNAL: a signal's number; $PLX_STAGE_AT: with which call that hands something to a
  * device or file it comes, counted from 1.
  * $PLX_STAGE_LOCK: before which locking of a virtual disk the signal comes, counted from 1.
+ * $PLX_STAGE_SYNC: before which call of fsync() the signal comes, counted from 1.
  * $PLX_STAGE_OPENED: a file that gets a line with the path of each file or device that is opened.
  * $PLX_STAGE_SYNC_FAILS: which call of fsync() fails, counted from 1.
  */
@@ -149,7 +150,9 @@ int __wrap_fsync(int fd)
 {
     static long calls;
 
-    if (++calls != number_of("PLX_STAGE_SYNC_FAILS"))
+    if (++calls == number_of("PLX_STAGE_SYNC"))
+        raise((int)number_of("PLX_STAGE_SIGNAL"));
+    if (calls != number_of("PLX_STAGE_SYNC_FAILS"))
         return __real_fsync(fd);
     errno = EIO;
     return -1;

@@ -59,11 +59,7 @@ step "where it can no more at the very end, what there is is said"
 PLX_STAGE_SIGNAL=19 PLX_STAGE_AT=5 "$PARALLAX_STAGED" store format late --volume "$DIR/late.plx" --size 64M --extent-size 1M \
     >out 2>err </dev/null &
 format=$!
-for _ in {1..600}; do
-    [[ $(ps -o state= -p $format) != T* ]] || break
-    sleep 0.1
-done
-[[ $(ps -o state= -p $format) == T* ]] || die "it did not stop"
+stops $format
 shut
 kill -CONT $format
 wait $format && die "it could be entered"

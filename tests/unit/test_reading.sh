@@ -147,6 +147,29 @@ if device=$(losetup --read-only --show --find one 2>/dev/null); then
     wait "$importer" 2>/dev/null
     reads 0 vdi export demo/a@first - # nothing moves any more, and the intent is the dead one's
     cmp -s out a@first || die "the snapshot is not what it was"
+
+    step "what was read by such a name is not called right if the store was opened meanwhile"
+    # meanwhile COMMAND...: done while an export is over but for its file's name.
+    meanwhile() {
+        PLX_STAGE_SIGNAL=19 PLX_STAGE_SYNC=1 "$PARALLAX_STAGED" vdi export demo/a@first exported >out 2>err &
+        reader=$!
+        stops "$reader"
+        PARALLAX_STATE_DIR=$DIR/state "$@" >said 2>&1
+        kill -CONT "$reader"
+        wait "$reader"
+        [[ $? == "$expected" ]] || die "while '$*': the export does not end with exit status $expected: $(cat err)"
+    }
+    killed() { ! { PLX_STAGE_SIGNAL=9 PLX_STAGE_AT=40 "$PARALLAX_STAGED" "$@"; } || die "it was not killed"; }
+    expected=4
+    for change in "killed snap create demo/a" "$PARALLAX snap create demo/a"; do
+        # shellcheck disable=SC2086 # words
+        meanwhile $change
+        says err "was opened on host"
+        [[ ! -e exported ]] || die "while '$change': the export got its name"
+    done
+    expected=0
+    meanwhile "$PARALLAX" snap list demo/a
+    same exported a@first
     losetup --detach "$device"
     device=
     export PARALLAX_STATE_DIR=$DIR/state

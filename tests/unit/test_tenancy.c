@@ -294,13 +294,14 @@ static void test_torn_watch(void)
     close(fd);
     OK(plx_device_open(copy, &options, &device, &fault));
     for (torn_slot = 0; torn_slot < 2; torn_slot++) {
-        bool lives = true;
+        bool unopened = false;
+        uint64_t since = 0;
 
         whole_reads = 2;
         torn_reads = 3;
-        OK(plx_tenancy_lives(device, &store, &lives, &fault));
+        OK(plx_tenancy_unopened(device, &store, &since, &unopened, &fault));
         CU_ASSERT_EQUAL(torn_reads, 0);
-        CU_ASSERT_FALSE(lives);
+        CU_ASSERT_TRUE(unopened);
     }
     plx_device_close(device);
 }
