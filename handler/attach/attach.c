@@ -229,9 +229,9 @@ int plx_attach_fenced(struct plx_attach *a, struct plx_fault *fault)
     if (!a->tenancy)
         return plx_attach_stood_still(a, fault);
     error = plx_tenancy_fenced(a->tenancy, &why);
-    return error ? plx_fault_set(fault, error, "%s; what was not done by then was not done",
-                                 why.text)
-                 : 0;
+    return error
+               ? plx_fault_set(fault, error, "%s; what was not done by then was not done", why.text)
+               : 0;
 }
 
 /* For a process that only reads: finds out whether this host has the store. *ret_ours: it has, and

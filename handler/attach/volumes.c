@@ -8,19 +8,23 @@
  * VOLUMES-3  The registry's rows are believed only if they can be true: the ranges follow each
  *     other from 0 without gaps (STORES-1), and there are no more volumes than a store may have.
  *     Otherwise the store is not opened by them.
- * VOLUMES-4  A volume is entered under a name that means the same to every process. A descriptor's
- *     name (/proc/self/fd/3, /dev/fd/3) is gone with its process, so the path that it leads to
- *     takes its place. What has no path, such as a deleted file or a memfd, is refused.
+ * VOLUMES-4  A volume is entered under a name that means the same to every process. A path through
+ *     a process's descriptor, working folder or root (/proc/self/fd/3, /dev/fd/3, /proc/802/cwd/a)
+ *     is gone with that process, so the path that it leads to takes its place. What has no path,
+ *     such as a deleted file or a memfd, is refused.
  * Threads: the caller's.
  * Crash story: whoever opens the store for writing next enters what the registry is missing.
  */
 #include "attach/volumes.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 void plx_volumes_close(struct plx_device **devices, unsigned count)
@@ -214,38 +218,61 @@ int plx_volumes_register(struct plx_registry *registry, int64_t id, struct plx_s
     return error;
 }
 
-/* The length of the part of a path that names an open descriptor; 0: it has none. */
-static int descriptor_part(const char *path)
+/* Whether a path leads through a link of /proc that is a descriptor, a working folder or a root: it
+ * means something else to each process, or ends with one. /proc/self/cwd at the beginning is meant
+ * as it is written: relative to whoever asks. A kernel before 5.6 cannot tell. */
+static bool is_passing(const char *path)
 {
-    int length = 0;
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
+    int fd;
 
-    sscanf(path, "/dev/fd/%*u%n", &length);
-    sscanf(path, "/proc/self/fd/%*u%n", &length);
-    sscanf(path, "/proc/thread-self/fd/%*u%n", &length);
-    sscanf(path, "/proc/%*u/fd/%*u%n", &length);
-    return length;
+    if (strncmp(path, "/proc/self/cwd/", 15) == 0)
+        path += 14;
+    fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+    if (fd >= 0)
+        close(fd);
+    return fd < 0 && errno == ELOOP;
 }
 
-/* VOLUMES-4. Puts the path that a descriptor leads to in place of the descriptor. */
-static int name_descriptor(char **path, struct plx_fault *fault)
+/* The path without links; to be freed. The last part need not exist. NULL: it has none. */
+static char *without_links(const char *path)
 {
-    int length = descriptor_part(*path);
-    char link[PLX_PATH_MAX], real[PLX_PATH_MAX] = "", *named;
-    struct stat by_link, by_name;
+    char *real = realpath(path, NULL), *folder, *named = NULL;
+    const char *slash = strrchr(path, '/');
+    struct stat st;
 
-    if (!length)
+    if (real || errno != ENOENT || lstat(path, &st) == 0)
+        return real;
+    folder = strndup(path, (size_t)(slash - path) + 1);
+    real = folder ? realpath(folder, NULL) : NULL;
+    if (real && asprintf(&named, "%s%s", real, slash) < 0)
+        named = NULL;
+    free(real);
+    free(folder);
+    return named;
+}
+
+/* VOLUMES-4. Puts the path that a passing one leads to in its place. */
+static int name_to_last(char **path, struct plx_fault *fault)
+{
+    struct stat by_path = {0}, by_name = {0}; /* of what is not there yet, both stay so */
+    char *real;
+
+    if ((*path)[0] != '/' || !is_passing(*path))
         return 0;
-    snprintf(link, sizeof link, "%.*s", length, *path);
-    if (readlink(link, real, sizeof real - 1) < 0 || stat(link, &by_link) || stat(real, &by_name) ||
-        by_link.st_dev != by_name.st_dev || by_link.st_ino != by_name.st_ino)
+    real = without_links(*path);
+    if (!real && errno == ELOOP)
+        return 0; /* links that go round: whoever opens it says so */
+    if (!real || stat(*path, &by_path) != stat(real, &by_name) ||
+        by_path.st_ino != by_name.st_ino || by_path.st_dev != by_name.st_dev) {
+        free(real);
         return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "%.150s: a volume needs a name that lasts, and what this descriptor "
-                             "leads to has none; name a file or device by its path",
+                             "%.150s: a volume needs a name that lasts, and what this one leads "
+                             "to has none; name a file or device by its path",
                              *path);
-    if (asprintf(&named, "%s%s", real, *path + length) < 0)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    }
     free(*path);
-    *path = named;
+    *path = real;
     return 0;
 }
 
@@ -260,7 +287,7 @@ int plx_volumes_absolute(const char *path, char **ret_path, struct plx_fault *fa
     length = is_whole ? asprintf(&whole, "%s", path) : asprintf(&whole, "%s/%s", folder, path);
     if (length < 0)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    error = name_descriptor(&whole, fault);
+    error = name_to_last(&whole, fault);
     if (error)
         free(whole);
     else

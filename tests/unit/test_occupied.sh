@@ -206,8 +206,22 @@ rm further && truncate -s 64M gone
 exec 8<>gone
 rm gone
 run 1 store format gone --volume /proc/self/fd/8
-says err "a volume needs a name that lasts, and what this descriptor leads to has none"
+says err "a volume needs a name that lasts, and what this one leads to has none"
 exec 8<&-
+truncate -s 64M lasting
+exec 8<>lasting
+ln -s /proc/self/fd/8 fleeting
+for name in /dev/fd/../fd/8 "/proc/$$/cwd/lasting" "/proc/self/root$DIR/lasting" /proc/self/task/../cwd/lasting \
+    //proc/self/fd/8 "$DIR/fleeting" /dev/stdin; do
+    run_with() { "$PARALLAX" store format lasting --volume "$name" --force --extent-size 1M <lasting >out 2>err; }
+    run_with || die "$name: $(<err)"
+    grep -qF "\"$DIR/lasting\"" state/stores/lasting.json || die "$name is no path: $(<state/stores/lasting.json)"
+    run 0 store forget lasting
+done
+exec 8<&-
+run 0 store format recent --volume "/proc/$$/cwd/recent" --size 64M
+grep -qF "\"$DIR/recent\"" state/stores/recent.json || die "that is no path: $(<state/stores/recent.json)"
+run 0 store forget recent
 run 3 store format gone --volume /proc/self/fd/8
 run 0 store format here --volume /proc/self/cwd/here --size 64M # this one is meant as it is written
 grep -q /proc/self/cwd/here state/stores/here.json || die "the path is another one"
