@@ -22,6 +22,19 @@
 #define WAIT_DEFAULT_S 10 /* as help and the manual say */
 #define WAIT_MAX_S 86400
 
+static const struct plx_option everywhere[] = {
+    {"state-dir", "DIR",
+     "where the list of known stores and the sockets are (default: $PARALLAX_STATE_DIR, else "
+     "/var/lib/parallax and /run/parallax)"},
+    {"json", NULL, "print data and errors as JSON"},
+    {"quiet", NULL, "-q: no notes, no progress, no table headers"},
+    {"wait", "SECONDS",
+     "how long to wait for what another command of this host is using; 0: do not wait (default "
+     "10)"},
+    {"help", NULL, "-h: this help"},
+    {NULL, NULL, NULL},
+};
+
 int plx_cli_usage(struct plx_cli *cli, const char *format, ...)
 {
     va_list args;
@@ -55,22 +68,23 @@ static bool is_hidden(const struct plx_command *command)
     return !command->summary;
 }
 
-static const struct plx_command *find_command(const char *noun, const char *verb)
+static const struct plx_command *find_command(const struct plx_cli *cli, const char *noun,
+                                              const char *verb)
 {
-    for (const struct plx_command *c = plx_commands; c->noun; c++)
+    for (const struct plx_command *c = cli->commands; c->noun; c++)
         if (!strcmp(c->noun, noun) && (!verb || !c->verb || !strcmp(c->verb, verb)))
             return c;
     return NULL;
 }
 
 /* "create, list, delete": the verbs of a noun, or with NULL all nouns. */
-static const char *list_words(const char *noun, char *list, size_t size)
+static const char *list_words(const struct plx_cli *cli, const char *noun, char *list, size_t size)
 {
     const char *previous = "";
     size_t used = 0;
 
     *list = 0;
-    for (const struct plx_command *c = plx_commands; c->noun && used < size; c++) {
+    for (const struct plx_command *c = cli->commands; c->noun && used < size; c++) {
         const char *word = noun ? c->verb : c->noun;
 
         if (is_hidden(c) || (noun && strcmp(noun, c->noun)) || !strcmp(word, previous))
@@ -85,7 +99,7 @@ static int wrong_words(struct plx_cli *cli, const char *noun, const char *verb)
 {
     char list[200];
 
-    list_words(cli->noun, list, sizeof list);
+    list_words(cli, cli->noun, list, sizeof list);
     if (!noun)
         return plx_cli_usage(cli, "no command given: %s", list);
     if (!cli->noun)
@@ -110,7 +124,7 @@ static const struct plx_option *find_any_option(const struct plx_command *comman
 {
     const struct plx_option *own = command ? find_option(command->options, name, length) : NULL;
 
-    return own ? own : find_option(plx_global_options, name, length);
+    return own ? own : find_option(everywhere, name, length);
 }
 
 static bool takes_rest(const struct plx_command *command)
@@ -208,7 +222,7 @@ static int take_option(struct plx_cli *cli, int argc, char **argv, int *at)
 static bool takes_value(const char *word)
 {
     const struct plx_option *option =
-        strncmp(word, "--", 2) ? NULL : find_option(plx_global_options, word + 2, strlen(word + 2));
+        strncmp(word, "--", 2) ? NULL : find_option(everywhere, word + 2, strlen(word + 2));
 
     return option && option->value;
 }
@@ -231,16 +245,16 @@ static int find_words(struct plx_cli *cli, int argc, char **argv, int *ret_noun,
     if (!found)
         return 0;
     const char *noun = argv[places[0]];
-    const struct plx_command *command = find_command(noun, NULL);
+    const struct plx_command *command = find_command(cli, noun, NULL);
     if (!command)
         return wrong_words(cli, noun, NULL);
     cli->noun = command->noun;
     if (!command->verb)
         *ret_verb = 0;
-    else if (places[1] && !find_command(noun, argv[places[1]]))
+    else if (places[1] && !find_command(cli, noun, argv[places[1]]))
         return wrong_words(cli, noun, argv[places[1]]);
     if (!command->verb || places[1])
-        cli->command = find_command(noun, command->verb ? argv[places[1]] : NULL);
+        cli->command = find_command(cli, noun, command->verb ? argv[places[1]] : NULL);
     return 0;
 }
 
@@ -261,12 +275,13 @@ static int refuse_password(struct plx_cli *cli, const char *word)
     return PLX_ERR_USAGE;
 }
 
-int plx_cli_parse(struct plx_cli *cli, int argc, char **argv)
+int plx_cli_parse(struct plx_cli *cli, const struct plx_command *commands, int argc, char **argv)
 {
     unsigned min, max;
     bool options_end = false;
     int noun, verb, rc = 0;
 
+    cli->commands = commands;
     cli->help = wants_help(argc, argv);
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) /* a wrong word is JSON, too */
         cli->json |= !strcmp(argv[i], "--json");
@@ -498,7 +513,7 @@ static void print_command_help(const struct plx_command *c)
         print_wrapped(c->details, 0);
     }
     print_options("Options", c->options);
-    print_options("Everywhere", plx_global_options);
+    print_options("Everywhere", everywhere);
     if (c->examples) {
         printf("\nExamples:\n");
         for (const char *line = c->examples; *line;) {
@@ -511,7 +526,7 @@ static void print_command_help(const struct plx_command *c)
     print_exit_statuses();
 }
 
-static void print_overview(const char *noun)
+static void print_overview(const struct plx_cli *cli, const char *noun)
 {
     printf("Usage: parallax %s%s\n", noun ? noun : "NOUN", " VERB [ARGUMENTS] [OPTIONS]");
     if (!noun)
@@ -519,7 +534,7 @@ static void print_overview(const char *noun)
              "A disk is named STORE/VDI, an instant of it STORE/VDI@SNAPSHOT, where SNAPSHOT is a\n"
              "label, a sequence number or a time (the newest snapshot at or before it).");
     const char *previous = "";
-    for (const struct plx_command *c = plx_commands; c->noun; c++) {
+    for (const struct plx_command *c = cli->commands; c->noun; c++) {
         char left[64];
 
         if (is_hidden(c) || (noun && strcmp(noun, c->noun)))
@@ -530,7 +545,7 @@ static void print_overview(const char *noun)
         snprintf(left, sizeof left, "  %s %s", c->noun, c->verb ? c->verb : "");
         printf("%-*s%s\n", HELP_COLUMN, left, c->summary);
     }
-    print_options("Everywhere", plx_global_options);
+    print_options("Everywhere", everywhere);
     print_exit_statuses();
     puts("\n'parallax NOUN VERB --help' has options and examples.");
 }
@@ -546,19 +561,19 @@ static json_t *list_options(const struct plx_option *options)
     return list;
 }
 
-static void print_json_help(const struct plx_command *only, const char *noun)
+static void print_json_help(const struct plx_cli *cli, const struct plx_command *only,
+                            const char *noun)
 {
     json_t *list = json_array();
 
-    for (const struct plx_command *c = plx_commands; c->noun; c++)
+    for (const struct plx_command *c = cli->commands; c->noun; c++)
         if (!is_hidden(c) && (only ? c == only : !noun || !strcmp(noun, c->noun)))
             json_array_append_new(list,
                                   json_pack("{s:s,s:s?,s:s?,s:s,s:s?,s:s?,s:o}", "noun", c->noun,
                                             "verb", c->verb, "arguments", c->arguments, "summary",
                                             c->summary, "details", c->details, "examples",
                                             c->examples, "options", list_options(c->options)));
-    json_t *help =
-        json_pack("{s:o,s:o}", "commands", list, "everywhere", list_options(plx_global_options));
+    json_t *help = json_pack("{s:o,s:o}", "commands", list, "everywhere", list_options(everywhere));
     json_dumpf(help, stdout, JSON_INDENT(2)); /* output.c is not where the parser is fuzzed */
     putchar('\n');
     json_decref(help);
@@ -566,34 +581,36 @@ static void print_json_help(const struct plx_command *only, const char *noun)
 
 int plx_cli_help(struct plx_cli *cli, const char *noun, const char *verb)
 {
-    const struct plx_command *command = noun ? find_command(noun, verb) : NULL;
+    const struct plx_command *command = noun ? find_command(cli, noun, verb) : NULL;
     char list[200];
 
     if (noun && !command)
-        return plx_cli_usage(cli, "no help on '%.40s%s%.40s': there are %s", noun, verb ? " " : "",
-                             verb ? verb : "",
-                             list_words(find_command(noun, NULL) ? noun : NULL, list, sizeof list));
+        return plx_cli_usage(
+            cli, "no help on '%.40s%s%.40s': there are %s", noun, verb ? " " : "", verb ? verb : "",
+            list_words(cli, find_command(cli, noun, NULL) ? noun : NULL, list, sizeof list));
     bool one = command && (verb || !command->verb);
     if (cli->json)
-        print_json_help(one ? command : NULL, noun);
+        print_json_help(cli, one ? command : NULL, noun);
     else if (one)
         print_command_help(command);
     else
-        print_overview(noun);
+        print_overview(cli, noun);
     return 0;
 }
 
 /* ---- Completion ---- */
 
-int plx_cli_complete(const char *const *words, unsigned count)
+int plx_cli_complete(const struct plx_cli *cli)
 {
+    const char *const *words = cli->arguments;
+    unsigned count = cli->count;
     const struct plx_command *command = NULL;
 
     if (count)
-        command = find_command(words[0], count > 1 ? words[1] : NULL);
+        command = find_command(cli, words[0], count > 1 ? words[1] : NULL);
     if (!count || (count == 1 && command && command->verb)) {
         const char *previous = "";
-        for (const struct plx_command *c = plx_commands; c->noun; c++) {
+        for (const struct plx_command *c = cli->commands; c->noun; c++) {
             if (is_hidden(c) || (count && strcmp(c->noun, words[0])))
                 continue;
             if (count || strcmp(previous, c->noun))
@@ -604,7 +621,7 @@ int plx_cli_complete(const char *const *words, unsigned count)
     }
     for (const struct plx_option *o = command ? command->options : NULL; o && o->name; o++)
         printf("--%s%s\n", o->name, o->value ? "=" : "");
-    for (const struct plx_option *o = plx_global_options; o->name; o++)
+    for (const struct plx_option *o = everywhere; o->name; o++)
         printf("--%s%s\n", o->name, o->value ? "=" : "");
     return 0;
 }

@@ -55,6 +55,7 @@ struct plx_command {
 };
 
 struct plx_cli {
+    const struct plx_command *commands; /* all that there are */
     const struct plx_command *command;
     const char *noun; /* also where only the verb is missing or wrong; NULL: there is none */
     const char *arguments[PLX_ARGUMENTS_MAX];
@@ -75,19 +76,15 @@ struct plx_cli {
     struct plx_session_waiting waiting; /* of all sessions of the command */
 };
 
-/* Ends with a NULL noun. */
-extern const struct plx_command plx_commands[];
-extern const struct plx_option plx_global_options[];
-
-/* Reads the words into cli. A word that begins with '-' is an option wherever it stands, "--" ends
- * them. `--help` is taken before anything is checked. */
-int plx_cli_parse(struct plx_cli *cli, int argc, char **argv);
+/* Reads the words into cli, by a table that ends with a NULL noun. A word that begins with '-' is
+ * an option wherever it stands, "--" ends them. `--help` is taken before anything is checked. */
+int plx_cli_parse(struct plx_cli *cli, const struct plx_command *commands, int argc, char **argv);
 
 /* Help on a command, on a noun (verb NULL) or on everything (both NULL); USAGE for unknown words.
  */
 int plx_cli_help(struct plx_cli *cli, const char *noun, const char *verb);
-/* Prints what may follow the given words, one a line: for the shell's completion. */
-int plx_cli_complete(const char *const *words, unsigned count);
+/* Prints what may follow the arguments, one a line: for the shell's completion. */
+int plx_cli_complete(const struct plx_cli *cli);
 
 /* The last value given, "" for a switch, NULL when not given. */
 const char *plx_cli_get(const struct plx_cli *cli, const char *option);

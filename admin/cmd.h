@@ -1,8 +1,11 @@
-/* cmd.h - the functions behind the table in main.c; one file for each noun. */
+/* cmd.h - the table of all commands, and the functions behind it; one file for each noun. */
 #ifndef PLX_ADMIN_CMD_H
 #define PLX_ADMIN_CMD_H
 
 #include "cli.h"
+
+/* Ends with a NULL noun. */
+extern const struct plx_command plx_commands[];
 
 int plx_cmd_store_format(struct plx_cli *cli);
 int plx_cmd_store_list(struct plx_cli *cli);
@@ -53,15 +56,6 @@ int plx_cmd_vdi_import_diff(struct plx_cli *cli);
 int plx_cmd_vdi_bench(struct plx_cli *cli);
 int plx_cmd_vdi_stats(struct plx_cli *cli);
 int plx_cmd_vdi_set(struct plx_cli *cli);
-
-/* Add how full it is and its soft limit to what is printed of a store or a virtual disk. */
-int plx_cmd_space_of_store(struct plx_cli *cli, const struct plx_registry_store *store,
-                           json_t *object);
-int plx_cmd_space_of_vdi(struct plx_cli *cli, const char *vdi, const struct plx_vdi_info *info,
-                         json_t *object);
-/* Adds the oldest snapshot of these disks, and how long policies keep theirs. */
-int plx_cmd_space_history(struct plx_cli *cli, const char *store,
-                          const struct plx_registry_vdi *vdis, size_t count, json_t *object);
 
 int plx_cmd_snap_create(struct plx_cli *cli);
 int plx_cmd_snap_list(struct plx_cli *cli);

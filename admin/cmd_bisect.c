@@ -61,7 +61,7 @@ struct bisect {
 
 static int image_error(struct bisect *bisect, const char *what)
 {
-    return plx_file_error(bisect->cli, bisect->image.path, what);
+    return plx_out_file_error(bisect->cli, bisect->image.path, what);
 }
 
 static int make_folder(struct bisect *bisect)
@@ -73,7 +73,7 @@ static int make_folder(struct bisect *bisect)
              where && *where ? where : "/tmp");
     image->file = (struct plx_output){.cli = bisect->cli, .path = image->path, .fd = -1};
     if (!mkdtemp(image->folder)) {
-        int rc = plx_file_error(bisect->cli, image->folder, "create");
+        int rc = plx_out_file_error(bisect->cli, image->folder, "create");
         image->folder[0] = 0;
         return rc;
     }
@@ -219,7 +219,7 @@ static int start(struct bisect *bisect, pid_t *ret_pid)
     posix_spawnattr_destroy(&attributes);
     free(words);
     errno = error; /* for the message */
-    return error ? plx_file_error(bisect->cli, cli->rest[0], "run") : 0;
+    return error ? plx_out_file_error(bisect->cli, cli->rest[0], "run") : 0;
 }
 
 static int wait_for(struct bisect *bisect, pid_t pid, int *ret_status)
@@ -232,7 +232,7 @@ static int wait_for(struct bisect *bisect, pid_t pid, int *ret_status)
         errno = 0;
     } while (waitpid(pid, ret_status, 0) < 0 && errno == EINTR);
     if (errno)
-        return plx_file_error(bisect->cli, bisect->cli->rest[0], "wait for");
+        return plx_out_file_error(bisect->cli, bisect->cli->rest[0], "wait for");
     return plx_interrupted ? plx_cli_fail(bisect->cli, PLX_ERR_SYSTEM, "interrupted") : 0;
 }
 

@@ -517,7 +517,7 @@ static int check_stream(struct import *import)
     if ((rc = apply(import, false)))
         return rc;
     if (lseek(import->fd, import->start, SEEK_SET) < 0)
-        return plx_file_error(cli, cli->arguments[0], "read");
+        return plx_out_file_error(cli, cli->arguments[0], "read");
     rc = plx_stream_open(&import->reader, &cli->fault);
     if (!rc && import->reader.state.checksum != header)
         rc = plx_cli_fail(cli, PLX_ERR_INVALID, "%.120s changes while it is read",

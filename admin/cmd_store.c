@@ -9,6 +9,7 @@
 
 #include "cmd.h"
 #include "output.h"
+#include "space.h"
 #include "attach/compare.h"
 #include "attach/founding.h"
 
@@ -387,8 +388,8 @@ int plx_cmd_store_info(struct plx_cli *cli)
     plx_out_set_time(object, "created", store.created_ns);
     json_object_set_new(object, "doubt", plx_session_doubt(cli));
     plx_session_tell_host(cli, name.store, object);
-    if (!(rc = plx_cmd_space_of_store(cli, &store, object)))
-        rc = plx_cmd_space_history(cli, name.store, vdis, vdi_count, object);
+    if (!(rc = plx_space_of_store(cli, &store, object)))
+        rc = plx_space_history(cli, name.store, vdis, vdi_count, object);
     plx_out_object(cli, info_columns, object); /* what is known of it, with an error behind */
 out:
     free(vdis);

@@ -44,7 +44,7 @@ static int open_image(struct import *import)
     if (rc)
         return rc;
     if (fstat(import->fd, &st))
-        return plx_file_error(import->cli, import->path, "open");
+        return plx_out_file_error(import->cli, import->path, "open");
     if (S_ISREG(st.st_mode)) {
         off_t at = lseek(import->fd, 0, SEEK_CUR); /* standard input may have been read from */
 
@@ -54,7 +54,7 @@ static int open_image(struct import *import)
             return plx_cli_fail(import->cli, PLX_ERR_INVALID, "%.120s: the file is empty",
                                 import->path);
     } else if (S_ISBLK(st.st_mode) && ioctl(import->fd, BLKGETSIZE64, &import->file_bytes)) {
-        return plx_file_error(import->cli, import->path, "read its size");
+        return plx_out_file_error(import->cli, import->path, "read its size");
     }
     return 0;
 }
@@ -381,7 +381,7 @@ static int copy_out(struct export *export, uint64_t bytes)
 
     /* At once, so that a full file system or a limit shows before anything is copied. */
     if (export->output.regular && ftruncate(export->output.fd, (off_t)bytes))
-        return plx_file_error(cli, export->output.path, "set its size");
+        return plx_out_file_error(cli, export->output.path, "set its size");
     if ((rc = plx_transfer_init(&export->transfer, cli, cli->session.vdi)))
         return rc;
     export->transfer.give = give_chunk;

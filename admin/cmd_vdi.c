@@ -7,6 +7,7 @@
 
 #include "cmd.h"
 #include "output.h"
+#include "space.h"
 #include "attach/doors.h"
 
 const char *const plx_sector_sizes[] = {"512", "4096", NULL};
@@ -139,7 +140,7 @@ int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name)
         json_object_set_new(object, "levels", json_integer((json_int_t)info.levels));
         describe_vouched(object, &info);
         plx_cmd_cdp_describe(object, &info.protection);
-        if (!(rc = plx_cmd_space_of_vdi(cli, row.id, &info, object)))
+        if (!(rc = plx_space_of_vdi(cli, row.id, &info, object)))
             plx_out_object(cli, info_columns, json_incref(object));
     }
     json_decref(object);

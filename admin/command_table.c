@@ -18,19 +18,6 @@
     {"bytes", NULL, "sizes as exact numbers of bytes"}
 /* clang-format on */
 
-const struct plx_option plx_global_options[] = {
-    {"state-dir", "DIR",
-     "where the list of known stores and the sockets are (default: $PARALLAX_STATE_DIR, else "
-     "/var/lib/parallax and /run/parallax)"},
-    {"json", NULL, "print data and errors as JSON"},
-    {"quiet", NULL, "-q: no notes, no progress, no table headers"},
-    {"wait", "SECONDS",
-     "how long to wait for what another command of this host is using; 0: do not wait (default "
-     "10)"},
-    {"help", NULL, "-h: this help"},
-    {NULL, NULL, NULL},
-};
-
 static int cmd_help(struct plx_cli *cli)
 {
     return plx_cli_help(cli, cli->count > 0 ? cli->arguments[0] : NULL,
@@ -48,7 +35,7 @@ static int cmd_version(struct plx_cli *cli)
 
 static int cmd_complete(struct plx_cli *cli)
 {
-    return plx_cli_complete(cli->arguments, cli->count);
+    return plx_cli_complete(cli);
 }
 
 const struct plx_command plx_commands[] = {

@@ -19,34 +19,6 @@
 #include "cmd.h"
 #include "output.h"
 
-volatile sig_atomic_t plx_interrupted;
-bool plx_pipe_ends;
-static bool was_cut_short;
-
-static void on_signal(int number)
-{
-    plx_interrupted = number;
-}
-
-bool plx_session_stopped(void)
-{
-    was_cut_short |= plx_interrupted != 0;
-    return plx_interrupted != 0;
-}
-
-static void set_signals(void)
-{
-    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    struct sigaction ignore = {.sa_handler = SIG_IGN}, pipe;
-
-    /* No SA_RESTART: a read from a terminal or pipe ends, too. A second signal kills. */
-    sigaction(SIGINT, &stop, NULL);
-    sigaction(SIGTERM, &stop, NULL);
-    sigaction(SIGXFSZ, &ignore, NULL); /* a write beyond a limit fails, as one without room does */
-    sigaction(SIGPIPE, &ignore, &pipe);
-    plx_pipe_ends = pipe.sa_handler != SIG_IGN;
-}
-
 /* MAIN-3 */
 static int die_of_pipe(void)
 {
@@ -57,7 +29,7 @@ static int die_of_pipe(void)
 
 static int run(struct plx_cli *cli, int argc, char **argv)
 {
-    int rc = plx_cli_parse(cli, argc, argv);
+    int rc = plx_cli_parse(cli, plx_commands, argc, argv);
 
     if (rc)
         return rc;
@@ -83,7 +55,7 @@ int main(int argc, char **argv)
         return PLX_EXIT_ERROR;
     setvbuf(stderr, NULL, _IOLBF, BUFSIZ); /* whole lines, for others may write there, too */
     setlocale(LC_CTYPE, "");               /* tree asks for the character set; numbers stay plain */
-    set_signals();
+    plx_interrupt_watch();
     if (argc == 2 && !strcmp(argv[1], "--version"))
         argv = (char **)version;
     int rc = run(&cli, argc, argv);
@@ -95,7 +67,7 @@ int main(int argc, char **argv)
     if (rc)
         cli.fault = said;
     rc = rc ? rc : finished;
-    if (plx_interrupted && (rc || was_cut_short))
+    if (plx_interrupted && (rc || plx_interrupt_cut_short()))
         rc = plx_cli_interrupted(&cli, rc);
     return rc ? plx_out_error(&cli, rc) : PLX_EXIT_OK;
 }

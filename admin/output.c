@@ -1,9 +1,10 @@
 /* output.c - what the command prints. See output.h for what goes where.
  *
- * OUTPUT-1  Errors, notes and progress are printed to stderr here only, so that -q, --json and a
- *     progress bar's line are respected everywhere. Two commands write to stderr themselves: an
- *     export lists what it could not read (cmd_transfer.c), and a deletion asks (cmd_vdi.c). Tables
- *     and objects on stdout come from here; help, drawings and single lines are printed directly.
+ * OUTPUT-1  Errors and notes are printed to stderr here only, and progress in progress.c, so that
+ *     -q, --json and a progress bar's line are respected everywhere. Two commands write to stderr
+ *     themselves: an export lists what it could not read (cmd_transfer.c), and a deletion asks
+ *     (cmd_vdi.c). Tables and objects on stdout come from here; help, drawings and single lines are
+ *     printed directly.
  * OUTPUT-2  Tables, objects, lines, notes and errors for people pass put_text(), which escapes what
  *     a terminal would obey. Names, paths and findings may come from a store or a command line of
  *     somebody who means harm. In JSON, jansson escapes them. In drawings, names are made plain
@@ -28,8 +29,6 @@
 
 #include "registry/clock.h"
 
-#define SHOW_INTERVAL_NS 100000000ull
-#define RATE_MIN_NS 1000000000ull /* before that a rate, and what is left by it, are guesses */
 #define CELL_MAX 512
 #define JSON_ONE_LINE (JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9)) /* OUTPUT-2 */
 #define JSON_FLAGS (JSON_INDENT(2) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9))
@@ -606,66 +605,7 @@ bool plx_out_confirm(const char *question)
     return fgets(answer, sizeof answer, stdin) && !strcmp(answer, "yes\n");
 }
 
-/* ---- Progress ---- */
-
-void plx_progress_begin(struct plx_progress *progress, const struct plx_cli *cli, const char *what,
-                        uint64_t total)
-{
-    *progress = (struct plx_progress){.cli = cli, .what = what, .total = total};
-    progress->on = !cli->quiet && !cli->json && isatty(STDERR_FILENO);
-    progress->started_ns = plx_out_monotonic_ns();
-}
-
-void plx_progress_part(struct plx_progress *progress, const char *what, uint64_t total)
-{
-    if (!progress->what || strcmp(progress->what, what) != 0) {
-        plx_progress_end(progress);
-        plx_progress_begin(progress, progress->cli, what, total);
-    }
-    progress->total = total;
-}
-
-void plx_progress_show(struct plx_progress *progress, uint64_t done)
-{
-    char size[16], rate[16], left[32], total[16];
-    uint64_t now;
-
-    if (!progress->on || (now = plx_out_monotonic_ns()) - progress->shown_ns < SHOW_INTERVAL_NS)
-        return;
-    progress->shown_ns = now;
-    double seconds = (double)(now - progress->started_ns) / 1e9;
-    double per_second = seconds > 0 ? (double)done / seconds : 0;
-    bool rated = now - progress->started_ns >= RATE_MIN_NS;
-    fprintf(stderr, "\r%s:", progress->what);
-    if (!progress->plain)
-        fprintf(stderr, " %s%s%s", plx_text_size(done, size), progress->total ? " of " : "",
-                progress->total ? plx_text_size(progress->total, total) : "");
-    if (!progress->plain && rated)
-        fprintf(stderr, ", %s/s", plx_text_size((uint64_t)per_second, rate));
-    if (progress->total)
-        fprintf(stderr, "%s %u %%", progress->plain ? "" : ",",
-                (unsigned)(100.0 * (double)done / (double)progress->total));
-    if (progress->total >= done && progress->total && rated && per_second >= 1)
-        fprintf(stderr, ", %s left",
-                plx_text_duration((uint64_t)((double)(progress->total - done) / per_second), left));
-    fputs("\033[K", stderr);
-    fflush(stderr);
-}
-
-void plx_progress_clear(struct plx_progress *progress)
-{
-    if (progress->on && progress->shown_ns) {
-        fputs("\r\033[K", stderr);
-        fflush(stderr);
-    }
-    progress->shown_ns = 0;
-}
-
-void plx_progress_end(struct plx_progress *progress)
-{
-    plx_progress_clear(progress);
-    progress->on = false;
-}
+/* ---- Files, standard output too ---- */
 
 int plx_out_file_code(int number)
 {
@@ -674,6 +614,19 @@ int plx_out_file_code(int number)
            : number == EACCES || number == EPERM                     ? PLX_ERR_PERMISSION
            : number == EEXIST                                        ? PLX_ERR_EXISTS
                                                                      : PLX_ERR_SYSTEM;
+}
+
+int plx_out_file_error(struct plx_cli *cli, const char *path, const char *what)
+{
+    int code = plx_out_file_code(errno);
+
+    return plx_cli_fail(cli, code, "%.120s: cannot %s: %s%s", path, what, strerror(errno),
+                        errno == EFBIG               ? "; a limit (ulimit -f) or the file system "
+                                                       "allows no more"
+                        : code == PLX_ERR_NOSPACE    ? "; free some there or choose another place"
+                        : code == PLX_ERR_EXISTS     ? "; give --force to overwrite it"
+                        : code == PLX_ERR_PERMISSION ? "; check its permissions"
+                                                     : "");
 }
 
 int plx_out_finish(struct plx_cli *cli)

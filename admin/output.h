@@ -116,6 +116,8 @@ void plx_out_write_failed(int number);
 /* The error code of an errno, the same for every file that a command writes, standard output too.
  */
 int plx_out_file_code(int number);
+/* Fills the fault by errno, with what can be done about it: "PATH: cannot WHAT: ...". */
+int plx_out_file_error(struct plx_cli *cli, const char *path, const char *what);
 /* Flushes stdout; an error code when something printed did not get through. */
 int plx_out_finish(struct plx_cli *cli);
 

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "attach/known.h"
-#include "transfer.h"
+#include "output.h"
 
 #define REFUSED "it is not overwritten, with --force neither: choose another name"
 
@@ -88,7 +88,7 @@ static int refuse_contents(struct plx_cli *cli, const char *path, bool must_open
     char name[64];
 
     if (fd < 0 && must_open) /* OVERWRITE-3 */
-        return plx_file_error(cli, path, "open");
+        return plx_out_file_error(cli, path, "open");
     if (fd < 0)
         return 0;
     snprintf(name, sizeof name, "/proc/self/fd/%d", fd);

@@ -362,23 +362,6 @@ void plx_session_instant_close(struct plx_cli *cli, struct plx_vdi *vdi)
         plx_attach_vdi_close(cli->session.attach, vdi);
 }
 
-int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name, bool write)
-{
-    struct plx_session *s = &cli->session;
-
-    PLX_ASSERT(!s->vdi);
-    if (!write)
-        return plx_session_instant_open(cli, name, &s->vdi);
-    plx_session_ask_for(cli, name);
-    return plx_attach_vdi_open(s->attach, name->vdi, NULL, &as_it_is, &s->vdi, &cli->fault);
-}
-
-int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name, bool lost)
-{
-    plx_session_ask_for(cli, name);
-    return plx_attach_vdi_delete(cli->session.attach, name->vdi, lost, &cli->fault);
-}
-
 int plx_session_vdi_close(struct plx_cli *cli)
 {
     struct plx_session *s = &cli->session;

@@ -14,12 +14,12 @@
 #define PLX_ADMIN_SESSION_H
 
 #include <jansson.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "attach/attach.h"
 #include "attach/known.h"
+#include "interrupt.h"
 #include "registry/retention.h"
 #include "text.h"
 
@@ -45,14 +45,6 @@ enum plx_session_mode {
     PLX_SESSION_WRITE,
     PLX_SESSION_GROW, /* likewise, to make the store larger */
 };
-
-/* The signal that asks the command to end, SIGINT or SIGTERM, or the SIGPIPE that it would have
- * got; 0: none. */
-extern volatile sig_atomic_t plx_interrupted;
-extern bool plx_pipe_ends; /* SIGPIPE is not ignored */
-/* Asked between two steps: true ends the work there. What it cut short cannot pass for the whole:
- * main() makes an error of it (MAIN-2), whatever the command returns. */
-bool plx_session_stopped(void);
 
 /* For what is waited for beside an attach, as long as --wait says. */
 const struct plx_patience *plx_session_patience(struct plx_cli *cli);

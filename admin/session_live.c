@@ -132,12 +132,33 @@ int plx_session_ask_live(struct plx_cli *cli, const struct plx_name *name, const
     return rc;
 }
 
-void plx_session_ask_for(struct plx_cli *cli, const struct plx_name *name)
+/* Asks for the disk before it is opened here. A handler that keeps it open for a LUN that has not
+ * come (ATTACH-14) gives it up when it is asked. */
+static void ask_for(struct plx_cli *cli, const struct plx_name *name)
 {
     bool asked;
 
     plx_session_ask_live(cli, name, "info", NULL, &asked, NULL);
     cli->fault = (struct plx_fault){0};
+}
+
+int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name, bool write)
+{
+    struct plx_session *s = &cli->session;
+
+    PLX_ASSERT(!s->vdi);
+    if (!write)
+        return plx_session_instant_open(cli, name, &s->vdi);
+    ask_for(cli, name);
+    return plx_attach_vdi_open(s->attach, name->vdi, NULL,
+                               &(struct plx_attach_vdi_options){.overwrite = -1}, &s->vdi,
+                               &cli->fault);
+}
+
+int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name, bool lost)
+{
+    ask_for(cli, name);
+    return plx_attach_vdi_delete(cli->session.attach, name->vdi, lost, &cli->fault);
 }
 
 /* Opens the disk in this process, unless it is open already. */

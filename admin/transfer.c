@@ -396,31 +396,18 @@ void plx_import_undo(struct plx_cli *cli, const struct plx_name *name,
 
 /* ---- Files ---- */
 
-int plx_file_error(struct plx_cli *cli, const char *path, const char *what)
-{
-    int code = plx_out_file_code(errno);
-
-    return plx_cli_fail(cli, code, "%.120s: cannot %s: %s%s", path, what, strerror(errno),
-                        errno == EFBIG               ? "; a limit (ulimit -f) or the file system "
-                                                       "allows no more"
-                        : code == PLX_ERR_NOSPACE    ? "; free some there or choose another place"
-                        : code == PLX_ERR_EXISTS     ? "; give --force to overwrite it"
-                        : code == PLX_ERR_PERMISSION ? "; check its permissions"
-                                                     : "");
-}
-
 int plx_file_open_input(struct plx_cli *cli, const char *path, int *ret_fd)
 {
     struct stat st;
     int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
 
     if (fd < 0 || fstat(fd, &st))
-        return plx_file_error(cli, path, "open");
+        return plx_out_file_error(cli, path, "open");
     *ret_fd = fd;
     if (!S_ISDIR(st.st_mode))
         return 0;
     errno = EISDIR;
-    return plx_file_error(cli, path, "read");
+    return plx_out_file_error(cli, path, "read");
 }
 
 int plx_file_read(struct plx_cli *cli, const char *path, int fd, uint8_t *bytes, size_t length,
@@ -436,7 +423,7 @@ int plx_file_read(struct plx_cli *cli, const char *path, int fd, uint8_t *bytes,
         if (got == 0)
             break;
         if (got < 0 && errno != EINTR)
-            return plx_file_error(cli, path, "read");
+            return plx_out_file_error(cli, path, "read");
         have += got < 0 ? 0 : (size_t)got; /* a part of it, where a signal came */
     }
     *ret_got = have;
@@ -461,11 +448,11 @@ static int check_target(struct plx_output *output, const struct stat *st, bool d
                              output->path);
     if (S_ISDIR(st->st_mode) || S_ISFIFO(st->st_mode)) {
         errno = EISDIR;
-        return S_ISDIR(st->st_mode) ? plx_file_error(cli, output->path, "write") : 0;
+        return S_ISDIR(st->st_mode) ? plx_out_file_error(cli, output->path, "write") : 0;
     }
     errno = EEXIST;
     if (!plx_cli_get(cli, "force"))
-        return plx_file_error(cli, output->path, "create");
+        return plx_out_file_error(cli, output->path, "create");
     return plx_overwrite_refuse(cli, output->path);
 }
 
@@ -476,14 +463,14 @@ static int begin_partial(struct plx_output *output, const struct stat *old)
 
     output->target = old ? realpath(output->path, NULL) : strdup(output->path);
     if (!output->target)
-        return plx_file_error(cli, output->path, "create");
+        return plx_out_file_error(cli, output->path, "create");
     if (asprintf(&output->partial, "%s.partial-XXXXXX", output->target) < 0) {
         output->partial = NULL;
         return plx_cli_fail(cli, PLX_ERR_NOMEM, "out of memory");
     }
     output->fd = mkostemp(output->partial, O_CLOEXEC);
     if (output->fd < 0) {
-        int rc = plx_file_error(cli, output->path, "create");
+        int rc = plx_out_file_error(cli, output->path, "create");
 
         free(output->partial);
         output->partial = NULL;
@@ -492,7 +479,7 @@ static int begin_partial(struct plx_output *output, const struct stat *old)
     output->regular = true;
     if (old && (fchmod(output->fd, old->st_mode & 07777) ||
                 (fchown(output->fd, old->st_uid, old->st_gid) && errno != EPERM)))
-        return plx_file_error(cli, output->path, "set its owner and mode");
+        return plx_out_file_error(cli, output->path, "set its owner and mode");
     return 0;
 }
 
@@ -508,7 +495,7 @@ int plx_output_open(struct plx_output *output, struct plx_cli *cli, const char *
     output->fd = -1;
     if (stat(path, &st)) {
         if (errno != ENOENT)
-            return plx_file_error(cli, path, "create");
+            return plx_out_file_error(cli, path, "create");
         if (lstat(path, &st) == 0)
             return plx_cli_fail(cli, PLX_ERR_EXISTS,
                                 "%.120s is a symbolic link to nothing; give the name of a file",
@@ -526,7 +513,7 @@ int plx_output_open(struct plx_output *output, struct plx_cli *cli, const char *
                             "%.120s is in use: mounted, or part of a RAID, LVM or multipath device",
                             path);
     if (output->fd < 0)
-        return plx_file_error(cli, path, "open");
+        return plx_out_file_error(cli, path, "open");
     if (S_ISBLK(st.st_mode))
         plx_out_note(cli,
                      "%s is a block device: it is written directly, and what it held goes as "
@@ -550,7 +537,7 @@ int plx_output_write(struct plx_output *output, const uint8_t *bytes, size_t len
         if (put < 0 && output->fd == STDOUT_FILENO)
             plx_out_write_failed(errno);
         if (put < 0)
-            return plx_file_error(output->cli, output->path, "write");
+            return plx_out_file_error(output->cli, output->path, "write");
         bytes += put;
         length -= (size_t)put;
         offset += stream ? 0 : (uint64_t)put;
@@ -576,7 +563,7 @@ static int give_name(struct plx_output *output)
         if (!failed)
             unlink(output->partial);
     }
-    return failed ? plx_file_error(cli, output->path, "create") : 0;
+    return failed ? plx_out_file_error(cli, output->path, "create") : 0;
 }
 
 static int sync_folder(struct plx_output *output)
@@ -588,7 +575,7 @@ static int sync_folder(struct plx_output *output)
         slash[slash == output->target] = 0; /* the root's own name is a slash */
     fd = open(slash ? output->target : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || (fsync(fd) && errno != EINVAL))
-        rc = plx_file_error(output->cli, output->path, "make the name durable");
+        rc = plx_out_file_error(output->cli, output->path, "make the name durable");
     if (fd >= 0)
         close(fd);
     return rc;
@@ -600,9 +587,9 @@ int plx_output_close(struct plx_output *output, int rc)
 
     if (output->fd > STDOUT_FILENO) {
         if (!rc && fsync(output->fd) && errno != EINVAL)
-            rc = plx_file_error(output->cli, output->path, "write");
+            rc = plx_out_file_error(output->cli, output->path, "write");
         if (close(output->fd) && !rc)
-            rc = plx_file_error(output->cli, output->path, "write");
+            rc = plx_out_file_error(output->cli, output->path, "write");
     }
     rc = rc ? rc : plx_session_fenced(output->cli);
     if (!rc && output->partial) {

@@ -88,7 +88,6 @@ int plx_import_mark(struct plx_cli *cli, const struct plx_name *name, bool *crea
 
 /* ---- Files ---- */
 
-int plx_file_error(struct plx_cli *cli, const char *path, const char *what);
 /* "-" is standard input. */
 int plx_file_open_input(struct plx_cli *cli, const char *path, int *ret_fd);
 /* Reads until the buffer is full; less only at the end of the file. */

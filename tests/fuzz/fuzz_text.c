@@ -20,15 +20,11 @@ static const struct plx_option some_options[] = {
     {"force", NULL, "a switch"},
     {NULL, NULL, NULL},
 };
-const struct plx_command plx_commands[] = {
+static const struct plx_command commands[] = {
     {"vdi", "create", "STORE/VDI", "one", NULL, NULL, some_options, NULL},
     {"vdi", "list", "[STORE]", "none or one", NULL, NULL, NULL, NULL},
     {"stats", NULL, "A B [C]", "no verb", NULL, NULL, some_options, NULL},
     {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL},
-};
-const struct plx_option plx_global_options[] = {
-    {"json", NULL, "JSON"},          {"quiet", NULL, "quiet"}, {"state-dir", "DIR", "where"},
-    {"wait", "SECONDS", "how long"}, {NULL, NULL, NULL},
 };
 
 PLX_FUZZ_EXPORT int LLVMFuzzerInitialize(int *argc, char ***argv)
@@ -138,7 +134,7 @@ static void command_line(char *text)
             *word++ = 0;
     }
     memset(&cli, 0, sizeof cli);
-    if (plx_cli_parse(&cli, argc, argv)) {
+    if (plx_cli_parse(&cli, commands, argc, argv)) {
         FUZZ_CHECK(cli.fault.text[0]);
         return;
     }
