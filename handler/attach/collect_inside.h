@@ -1,5 +1,5 @@
-/* collect_inside.h - what attach_collect.c, collect_mark.c and collect_sweep.c share; the rules are
- * attach_collect.c's. */
+/* collect_inside.h - what attach_collect.c, collect_mark.c, collect_sweep.c and collect_ground.c
+ * share; the rules are attach_collect.c's. */
 #ifndef PLX_COLLECT_INSIDE_H
 #define PLX_COLLECT_INSIDE_H
 
@@ -44,7 +44,7 @@ int plx_collecting_mark_slice(struct collect *c, uint64_t from, uint64_t *ret_ne
 int plx_collecting_judge_slice(struct collect *c, struct plx_collect *mark);
 int plx_collecting_sweep(struct collect *c);
 
-/* attach_collect.c */
+/* collect_ground.c */
 int plx_collecting_no_memory(const struct collect *c);
 void plx_collecting_on_progress(void *context, uint64_t metadata_bytes);
 void plx_collecting_on_pause(void *context);

@@ -59,29 +59,6 @@
 #include "registry/region.h"
 #include "registry/tenancy.h"
 
-int plx_rebuilding_no_memory(struct rebuild *r)
-{
-    return plx_fault_set(r->fault, PLX_ERR_NOMEM, "out of memory");
-}
-
-int plx_rebuilding_registry_fault(struct rebuild *r, struct plx_registry *registry, int error)
-{
-    return error ? plx_registry_fault(registry, error, r->fault) : 0;
-}
-
-void plx_rebuilding_tell_lost(struct rebuild *r, const char *format, ...)
-{
-    char text[512];
-    va_list args;
-
-    if (!r->options->lost)
-        return;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    r->options->lost(r->options->context, text);
-}
-
 /* ---- Making the new registry ---- */
 
 static int enter_store(struct rebuild *r)

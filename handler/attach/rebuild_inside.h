@@ -1,5 +1,5 @@
-/* rebuild_inside.h - what rebuild.c, rebuild_scan.c and rebuild_old.c share; the rules REBUILD-1 to
- * REBUILD-9 are rebuild.c's. */
+/* rebuild_inside.h - what rebuild.c, rebuild_scan.c, rebuild_old.c and rebuild_ground.c share; the
+ * rules REBUILD-1 to REBUILD-10 are rebuild.c's. */
 #ifndef PLX_REBUILD_INSIDE_H
 #define PLX_REBUILD_INSIDE_H
 
@@ -35,15 +35,13 @@ struct rebuild {
     size_t extent_count, vdi_count, instance_count, instance_capacity;
 };
 
-/* rebuild.c */
+/* rebuild_ground.c */
 int plx_rebuilding_no_memory(struct rebuild *r);
 int plx_rebuilding_registry_fault(struct rebuild *r, struct plx_registry *registry, int error);
 __attribute__((format(printf, 2, 3))) void plx_rebuilding_tell_lost(struct rebuild *r,
                                                                     const char *format, ...);
-
-/* rebuild_scan.c */
-int plx_rebuilding_scan_extents(struct rebuild *r);
-int plx_rebuilding_scan_vdis(struct rebuild *r);
+/* Of a call that reads the old registry: what is damaged is as if it were not there. */
+int plx_rebuilding_read_old(struct rebuild *r, int error);
 int plx_rebuilding_add_lost(struct rebuild *r, uint32_t slot, const char *vdi, const char *why);
 /* Once for each slot. */
 int plx_rebuilding_enter_lost(struct rebuild *r, uint32_t slot, const char *why, const char *more);
@@ -51,12 +49,14 @@ int plx_rebuilding_enter_lost(struct rebuild *r, uint32_t slot, const char *why,
 int plx_rebuilding_lose_record(struct rebuild *r, uint32_t slot, const struct plx_registry_vdi *old,
                                const char *why);
 
+/* rebuild_scan.c */
+int plx_rebuilding_scan_extents(struct rebuild *r);
+int plx_rebuilding_scan_vdis(struct rebuild *r);
+
 /* rebuild_old.c */
 /* How the registry in the store is opened, and made. */
 struct plx_embedded_options plx_rebuilding_embedded(struct rebuild *r);
 int plx_rebuilding_open_old(struct rebuild *r);
-/* Of a call that reads the old registry: what is damaged is as if it were not there. */
-int plx_rebuilding_read_old(struct rebuild *r, int error);
 int plx_rebuilding_keep_labels(struct rebuild *r, const char *vdi);
 int plx_rebuilding_never_believe(struct rebuild *r, uint64_t number, const char *why);
 int plx_rebuilding_keep_old(struct rebuild *r);

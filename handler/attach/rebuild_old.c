@@ -9,14 +9,6 @@
 #include "attach/rebuild_inside.h"
 #include "registry/threshold.h"
 
-int plx_rebuilding_read_old(struct rebuild *r, int error)
-{
-    if (error && error != PLX_ERR_NOT_FOUND && !r->damaged)
-        return plx_registry_fault(r->old, error, r->fault);
-    r->damaged = false;
-    return error ? PLX_ERR_NOT_FOUND : 0;
-}
-
 struct plx_embedded_options plx_rebuilding_embedded(struct rebuild *r)
 {
     return (struct plx_embedded_options){

@@ -74,43 +74,12 @@ int plx_rebuilding_scan_extents(struct rebuild *r)
     return error;
 }
 
-int plx_rebuilding_add_lost(struct rebuild *r, uint32_t slot, const char *vdi, const char *why)
-{
-    struct plx_registry_lost lost = {.slot = slot, .labels = vdi != NULL};
-
-    snprintf(lost.vdi, sizeof lost.vdi, "%s", vdi ? vdi : "");
-    snprintf(lost.why, sizeof lost.why, "%s", why);
-    return plx_rebuilding_registry_fault(r, r->file, plx_registry_lost_add(r->file, r->row, &lost));
-}
-
-int plx_rebuilding_enter_lost(struct rebuild *r, uint32_t slot, const char *why, const char *more)
-{
-    int error = plx_rebuilding_add_lost(r, slot, NULL, why);
-
-    if (error)
-        return error == PLX_ERR_EXISTS ? 0 : error;
-    r->rebuilt.lost_records++;
-    plx_rebuilding_tell_lost(r, "%s%s", why, more);
-    return 0;
-}
-
 static const struct plx_registry_vdi *old_in_slot(const struct rebuild *r, uint32_t slot)
 {
     for (size_t i = 0; i < r->old_count; i++)
         if (r->old_vdis[i].slot == slot)
             return &r->old_vdis[i];
     return NULL;
-}
-
-int plx_rebuilding_lose_record(struct rebuild *r, uint32_t slot, const struct plx_registry_vdi *old,
-                               const char *why)
-{
-    char text[256];
-
-    snprintf(text, sizeof text, "%s%.64s%s%.160s", old ? "virtual disk " : "", old ? old->name : "",
-             old ? ": " : "", why);
-    return plx_rebuilding_enter_lost(r, slot, text,
-                                     old ? "" : ": a virtual disk, or one that was deleted");
 }
 
 /* REBUILD-7. One that went back may have a name that was given to another since; it keeps its new
