@@ -246,14 +246,6 @@ const char *plx_region_vfs_name(const struct plx_region_vfs *vfs)
     return vfs->name;
 }
 
-/* REGION-6: the journal holds a header of one block, then one record for each page. */
-uint32_t plx_region_vfs_pages(const struct plx_region_vfs *vfs)
-{
-    uint64_t pages = (plx_region_journal_space(vfs) - PAGE) / RECORD_BYTES;
-
-    return pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX;
-}
-
 struct plx_fault plx_region_vfs_fault(struct plx_region_vfs *vfs)
 {
     struct plx_fault fault = vfs->fault;

@@ -66,6 +66,7 @@ int plx_region_flush(struct plx_region_vfs *vfs);
 int plx_region_may_write(struct plx_region_vfs *vfs, int result);
 uint32_t plx_region_word_at(const uint8_t *at);
 void plx_region_put_word(uint8_t *at, uint32_t word);
+uint64_t plx_region_journal_space(const struct plx_region_vfs *vfs);
 int plx_region_database_read(sqlite3_file *file, void *buffer, int amount, sqlite3_int64 offset);
 int plx_region_database_write(sqlite3_file *file, const void *buffer, int amount,
                               sqlite3_int64 offset);
@@ -74,7 +75,6 @@ int plx_region_database_size(sqlite3_file *file, sqlite3_int64 *ret_bytes);
 int plx_region_database_sync(sqlite3_file *file, int flags);
 
 /* region_journal.c */
-uint64_t plx_region_journal_space(const struct plx_region_vfs *vfs);
 int plx_region_journal_read(sqlite3_file *file, void *buffer, int amount, sqlite3_int64 offset);
 int plx_region_journal_write(sqlite3_file *file, const void *buffer, int amount,
                              sqlite3_int64 offset);

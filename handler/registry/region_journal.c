@@ -23,11 +23,6 @@ static uint64_t block_of(uint64_t offset)
     return offset - offset % PAGE;
 }
 
-uint64_t plx_region_journal_space(const struct plx_region_vfs *vfs)
-{
-    return vfs->space - PAGE; /* REGION-6 */
-}
-
 static void drop_gathered(struct plx_region_vfs *vfs)
 {
     vfs->from = vfs->to = 0;

@@ -119,6 +119,19 @@ int plx_region_flush(struct plx_region_vfs *vfs)
     return plx_region_note(vfs, code ? SQLITE_IOERR_FSYNC : SQLITE_OK, code, "flush", 0);
 }
 
+uint64_t plx_region_journal_space(const struct plx_region_vfs *vfs)
+{
+    return vfs->space - PAGE; /* REGION-6 */
+}
+
+/* REGION-6: the journal holds a header of one block, then one record for each page. */
+uint32_t plx_region_vfs_pages(const struct plx_region_vfs *vfs)
+{
+    uint64_t pages = (plx_region_journal_space(vfs) - PAGE) / RECORD_BYTES;
+
+    return pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX;
+}
+
 static bool is_zero(const uint8_t block[PAGE])
 {
     return !block[0] && !memcmp(block, block + 1, PAGE - 1);

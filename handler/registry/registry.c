@@ -188,11 +188,6 @@ int plx_registry_has_room(struct plx_registry *reg)
     return code;
 }
 
-bool plx_sql_crowded(uint64_t used, uint64_t pages, unsigned leaves)
-{
-    return pages && used * leaves > pages * (leaves - 1);
-}
-
 bool plx_sql_left_out(struct plx_registry *reg, unsigned leaves)
 {
     uint64_t used, pages;

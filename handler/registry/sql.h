@@ -137,7 +137,10 @@ int plx_sqlite_open_region(const struct plx_region *region, const char *volume,
                            struct plx_fault *fault);
 
 /* Whether less than 1/leaves of a region's pages is free. pages 0: a file, which never is. */
-bool plx_sql_crowded(uint64_t used, uint64_t pages, unsigned leaves);
+static inline bool plx_sql_crowded(uint64_t used, uint64_t pages, unsigned leaves)
+{
+    return pages && used * leaves > pages * (leaves - 1);
+}
 /* Whether a statement with this `leaves` would be skipped now: asked to explain a refusal. */
 bool plx_sql_left_out(struct plx_registry *reg, unsigned leaves);
 #define PLX_SQL_MORE_ROOM ", or make volume 0 larger ('parallax store grow')"

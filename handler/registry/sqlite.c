@@ -180,11 +180,6 @@ int plx_sqlite_failed(struct plx_sqlite *lite, int result, struct plx_fault *fau
 
 /* ---- Taking turns ------------------------------------------------------------------------ */
 
-static uint64_t monotonic_ms(void)
-{
-    return plx_clock_ns(CLOCK_MONOTONIC) / 1000000;
-}
-
 /* SQLite's busy handler (SQLITE-8); returns 1 to try again. SQLite's own handler sleeps longer and
  * longer, so one process that writes without pause would starve the others. This one tries again
  * after a random 0.2 to 1.2 ms, about as often as others change something. */
@@ -209,18 +204,9 @@ int plx_sqlite_wait_turn(void *context, int asked)
     return !lite->given_up;
 }
 
-/* A process that makes change after change pauses in between, so that others get a turn. */
-static void give_turn(struct plx_sqlite *lite)
-{
-    struct timespec pause = {.tv_nsec = TURN_NS};
-
-    if (monotonic_ms() - lite->changed_at < CHANGES_APART_MS)
-        nanosleep(&pause, NULL);
-}
-
 /* ---- Running batches --------------------------------------------------------------------- */
 
-static int prepare(struct plx_sqlite *lite, const char *text, sqlite3_stmt **ret_statement)
+int plx_sqlite_prepare(struct plx_sqlite *lite, const char *text, sqlite3_stmt **ret_statement)
 {
     struct plx_prepared **link = &lite->prepared, *found;
     int result;
@@ -291,7 +277,7 @@ int plx_sqlite_step(struct plx_sqlite *lite, const struct plx_sql *sql,
     struct plx_sql_value columns[COLUMNS_MAX];
     sqlite3_stmt *statement;
     size_t rows = 0, count;
-    int result = prepare(lite, sql->text, &statement);
+    int result = plx_sqlite_prepare(lite, sql->text, &statement);
 
     if (result)
         return result;
@@ -326,141 +312,6 @@ int plx_sqlite_give_up(struct plx_sqlite *lite, int result, struct plx_fault *fa
 
     if (!sqlite3_get_autocommit(lite->db))
         plx_sqlite_exec(lite, "ROLLBACK");
-    return code;
-}
-
-/* SQLITE-4: begins a call. A file that was deleted and rebuilt meanwhile is opened anew. */
-static int follow(struct plx_sqlite *lite, struct plx_fault *fault)
-{
-    int moved = 0;
-
-    if (lite->vfs) {
-        plx_region_vfs_fault(lite->vfs); /* forget an earlier call's fault */
-        return 0;
-    }
-    if (lite->db) {
-        sqlite3_file_control(lite->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
-        if (!moved)
-            return 0;
-        plx_sqlite_disconnect(lite);
-    }
-    return plx_sqlite_open_locked(lite, false, fault);
-}
-
-/* Pages in use, as the current transaction sees them. */
-static int used_pages(struct plx_sqlite *lite, int64_t *ret_used)
-{
-    static const char sql[] = "SELECT page_count - freelist_count"
-                              " FROM pragma_page_count(), pragma_freelist_count()";
-    sqlite3_stmt *statement;
-    int result = prepare(lite, sql, &statement);
-
-    if (!result && sqlite3_step(statement) == SQLITE_ROW)
-        *ret_used = sqlite3_column_int64(statement, 0);
-    return result ? result : sqlite3_reset(statement);
-}
-
-/* SQLITE-6: counts the pages in use, if the batch has a statement that depends on that. */
-static int look_for_room(struct plx_sqlite *lite, const struct plx_sql *batch, size_t count,
-                         int64_t *ret_used)
-{
-    bool asked = false;
-
-    for (size_t i = 0; i < count; i++)
-        asked |= batch[i].leaves != 0;
-    return lite->vfs && asked ? used_pages(lite, ret_used) : SQLITE_OK;
-}
-
-static bool left_out(const struct plx_sqlite *lite, const struct plx_sql *sql, int64_t used)
-{
-    return lite->vfs && sql->leaves &&
-           plx_sql_crowded((uint64_t)used, plx_region_vfs_pages(lite->vfs), sql->leaves);
-}
-
-/* SQLITE-7: called within a change. */
-static int fit(struct plx_sqlite *lite)
-{
-    uint32_t pages = lite->vfs ? plx_region_vfs_pages(lite->vfs) : 0;
-    char sql[128];
-    int result;
-
-    if (pages == lite->pages)
-        return SQLITE_OK;
-    snprintf(sql, sizeof sql, "PRAGMA max_page_count = %u; UPDATE room SET event_limit = %lld",
-             pages, (long long)plx_sqlite_event_limit(lite));
-    result = plx_sqlite_exec(lite, sql);
-    if (!result)
-        lite->pages = pages;
-    return result;
-}
-
-int plx_sqlite_run(void *driver, bool change, const struct plx_sql *batch, size_t count,
-                   void (*row)(void *, const struct plx_sql_value *, size_t), void *context,
-                   struct plx_fault *ret_fault)
-{
-    struct plx_sqlite *lite = driver;
-    int result = SQLITE_OK, code = follow(lite, ret_fault);
-    int64_t used = 0;
-    size_t rows;
-
-    if (code)
-        return code;
-    PLX_ASSERT(change || count == 1);
-    if (change) {
-        give_turn(lite);
-        result = plx_sqlite_exec(lite, "BEGIN IMMEDIATE"); /* SQLITE-2 */
-        if (!result)
-            result = fit(lite);
-        if (!result)
-            result = look_for_room(lite, batch, count, &used);
-    }
-    for (size_t i = 0; i < count && !result; i++) {
-        rows = 0;
-        if (!left_out(lite, &batch[i], used))
-            result = plx_sqlite_step(lite, &batch[i], row, context, &rows);
-        if (!result && batch[i].must && !rows) {
-            plx_sqlite_exec(lite, "ROLLBACK");
-            lite->changed_at = monotonic_ms();
-            return (int)i + 1;
-        }
-    }
-    if (!result && change) {
-        result = plx_sqlite_exec(lite, "COMMIT");
-        lite->changed_at = monotonic_ms();
-    }
-    return result ? plx_sqlite_give_up(lite, result, ret_fault) : 0;
-}
-
-int plx_sqlite_room(void *driver, uint64_t *ret_used, uint64_t *ret_pages, struct plx_fault *fault)
-{
-    struct plx_sqlite *lite = driver;
-    int code = follow(lite, fault), result;
-    int64_t used = 0;
-
-    if (code)
-        return code;
-    result = used_pages(lite, &used);
-    if (result)
-        return plx_sqlite_failed(lite, result, fault);
-    *ret_used = (uint64_t)used;
-    *ret_pages = lite->vfs ? plx_region_vfs_pages(lite->vfs) : 0;
-    return 0;
-}
-
-/* The transaction changes nothing; its rollback only releases the lock. */
-int plx_sqlite_alone(void *driver, int (*work)(void *context, struct plx_fault *fault),
-                     void *context, struct plx_fault *fault)
-{
-    struct plx_sqlite *lite = driver;
-    int code = follow(lite, fault), result;
-
-    if (code)
-        return code;
-    result = plx_sqlite_exec(lite, "BEGIN EXCLUSIVE");
-    if (result)
-        return plx_sqlite_give_up(lite, result, fault);
-    code = work(context, fault);
-    plx_sqlite_exec(lite, "ROLLBACK");
     return code;
 }
 
@@ -501,10 +352,4 @@ int plx_sqlite_check(struct plx_sqlite *lite, const char *pragma, const char *wh
                              next);
     sqlite3_finalize(check);
     return code;
-}
-
-int plx_sqlite_check_whole(void *driver, struct plx_fault *fault)
-{
-    return plx_sqlite_check(driver, "PRAGMA integrity_check(1)", "the registry",
-                            "run 'parallax store rebuild-registry'", fault);
 }

@@ -1,5 +1,5 @@
-/* sqlite_inside.h - what sqlite.c and sqlite_open.c share. The rules SQLITE-1 to SQLITE-9 are in
- * sqlite.c. */
+/* sqlite_inside.h - what sqlite.c, sqlite_open.c and sqlite_driver.c share. The rules SQLITE-1 to
+ * SQLITE-9 are in sqlite.c. */
 #ifndef PLX_SQLITE_INSIDE_H
 #define PLX_SQLITE_INSIDE_H
 
@@ -25,20 +25,17 @@ struct plx_prepared {
 /* sqlite_open.c */
 void plx_sqlite_disconnect(struct plx_sqlite *lite);
 int plx_sqlite_open_locked(struct plx_sqlite *lite, bool create, struct plx_fault *fault);
+/* Likewise, for a region. Read-only openers share the byte: they migrate nothing and only keep
+ * others from migrating meanwhile. */
+int plx_sqlite_open_in_turn(struct plx_sqlite *lite, struct plx_fault *fault);
 
 /* sqlite.c */
 void plx_sqlite_note_damage(struct plx_sqlite *lite);
 int plx_sqlite_wait_turn(void *context, int asked);
+int plx_sqlite_prepare(struct plx_sqlite *lite, const char *text, sqlite3_stmt **ret_statement);
 int plx_sqlite_step(struct plx_sqlite *lite, const struct plx_sql *sql,
                     void (*row)(void *, const struct plx_sql_value *, size_t), void *context,
                     size_t *ret_rows);
 int plx_sqlite_give_up(struct plx_sqlite *lite, int result, struct plx_fault *fault);
-int plx_sqlite_run(void *driver, bool change, const struct plx_sql *batch, size_t count,
-                   void (*row)(void *, const struct plx_sql_value *, size_t), void *context,
-                   struct plx_fault *ret_fault);
-int plx_sqlite_room(void *driver, uint64_t *ret_used, uint64_t *ret_pages, struct plx_fault *fault);
-int plx_sqlite_alone(void *driver, int (*work)(void *context, struct plx_fault *fault),
-                     void *context, struct plx_fault *fault);
-int plx_sqlite_check_whole(void *driver, struct plx_fault *fault);
 
 #endif

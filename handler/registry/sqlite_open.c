@@ -107,7 +107,7 @@ int plx_sqlite_migrate(struct plx_sqlite *lite, int64_t number, struct plx_fault
     for (size_t i = (size_t)number; i < plx_schema_count && !result; i++) {
         result = plx_sqlite_exec(lite, plx_schema[i].sql);
         snprintf(note, sizeof note, "INSERT INTO migrations VALUES (%d, %llu)",
-                 plx_schema[i].number, (unsigned long long)plx_sql_now());
+                 plx_schema[i].number, (unsigned long long)plx_clock_ns(CLOCK_REALTIME));
         if (!result)
             result = plx_sqlite_exec(lite, note);
     }
@@ -277,15 +277,6 @@ int plx_sqlite_open_locked(struct plx_sqlite *lite, bool create, struct plx_faul
     return code;
 }
 
-static void sqlite_close(void *driver)
-{
-    struct plx_sqlite *lite = driver;
-
-    plx_sqlite_disconnect(lite);
-    plx_region_vfs_free(lite->vfs);
-    free(lite);
-}
-
 /* ---- In a region ------------------------------------------------------------------------- */
 
 /* Sets SQLite up for a region: SQLITE-5, and pages of 4 KiB with room for a stamp (REGION-2). */
@@ -334,9 +325,7 @@ static int fill_region(struct plx_sqlite *lite, struct plx_fault *fault)
     return 0;
 }
 
-/* As plx_sqlite_open_locked(), for a region. Read-only openers share the byte: they migrate
- * nothing and only keep others from migrating meanwhile. */
-static int open_in_turn(struct plx_sqlite *lite, struct plx_fault *fault)
+int plx_sqlite_open_in_turn(struct plx_sqlite *lite, struct plx_fault *fault)
 {
     struct plx_bytelock *locks = lite->region.locks;
     bool reader = lite->region.read_only;
@@ -368,61 +357,4 @@ static int open_in_turn(struct plx_sqlite *lite, struct plx_fault *fault)
         plx_sqlite_disconnect(lite);
     locks->ops->set(locks, PLX_BYTE_OPENING, PLX_BYTE_UNLOCKED);
     return code;
-}
-
-int plx_sqlite_open_region(const struct plx_region *region, const char *volume,
-                           const struct plx_registry_ops **ret_ops, void **ret_driver,
-                           struct plx_fault *fault)
-{
-    static const struct plx_registry_ops ops = {.run = plx_sqlite_run,
-                                                .check = plx_sqlite_check_whole,
-                                                .put = plx_sqlite_put,
-                                                .get = plx_sqlite_get,
-                                                .room = plx_sqlite_room,
-                                                .alone = plx_sqlite_alone,
-                                                .close = sqlite_close};
-    struct plx_sqlite *lite = calloc(1, sizeof *lite);
-    int code;
-
-    if (!lite)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening the registry");
-    lite->region = *region;
-    snprintf(lite->path, sizeof lite->path, "%s", volume);
-    code = plx_region_vfs_new(region, volume, &lite->vfs, fault);
-    if (!code)
-        code = open_in_turn(lite, fault);
-    if (code) {
-        plx_region_vfs_free(lite->vfs);
-        free(lite);
-        return code;
-    }
-    *ret_ops = &ops;
-    *ret_driver = lite;
-    return 0;
-}
-
-int plx_sqlite_open(const char *path, const struct plx_registry_ops **ret_ops, void **ret_driver,
-                    struct plx_fault *fault)
-{
-    static const struct plx_registry_ops ops = {.run = plx_sqlite_run,
-                                                .check = plx_sqlite_check_whole,
-                                                .get = plx_sqlite_get,
-                                                .room = plx_sqlite_room,
-                                                .close = sqlite_close};
-    struct plx_sqlite *lite = calloc(1, sizeof *lite);
-    int code;
-
-    if (!lite)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening the registry");
-    if (snprintf(lite->path, sizeof lite->path, "%s", path) >= (int)sizeof lite->path)
-        code = plx_fault_set(fault, PLX_ERR_INVALID, "the path of the registry is too long");
-    else
-        code = plx_sqlite_open_locked(lite, true, fault);
-    if (code) {
-        free(lite);
-        return code;
-    }
-    *ret_ops = &ops;
-    *ret_driver = lite;
-    return 0;
 }
