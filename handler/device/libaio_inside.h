@@ -53,7 +53,7 @@ static inline struct aio_device *aio(struct plx_device *device)
     return (struct aio_device *)device;
 }
 
-/* libaio_open.c */
+/* libaio_error.c */
 int plx_aio_open_error(const char *path, const char *doing, int error, struct plx_fault *fault);
 
 /* libaio.c */
