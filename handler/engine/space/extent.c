@@ -50,89 +50,6 @@
 
 #include "engine/space/extent_inside.h"
 
-struct plx_extent *plx_extent_find(const struct plx_store *store, uint64_t number)
-{
-    struct plx_extent *extent = store->extents;
-
-    while (extent && extent->number != number)
-        extent = extent->next;
-    return extent;
-}
-
-static void extent_free(struct plx_extent *extent)
-{
-    free(extent->bits);
-    free(extent->born);
-    free(extent->pages);
-    free(extent->buffer);
-    free(extent);
-}
-
-void plx_extent_free_list(struct plx_extent **list)
-{
-    while (*list) {
-        struct plx_extent *extent = *list;
-
-        *list = extent->next;
-        extent_free(extent);
-    }
-}
-
-void plx_extent_free_all(struct plx_store *store)
-{
-    plx_extent_free_list(&store->extents);
-    plx_extent_free_list(&store->dropped);
-}
-
-/* Takes the extent out of the list. It is freed once no bitmap pass can still write its pages. */
-void plx_extent_drop(struct plx_store *store, struct plx_extent *extent)
-{
-    struct plx_extent **link = &store->extents;
-    struct plx_bitmap_sync *sync = &store->bitmap_sync;
-
-    while (*link != extent)
-        link = &(*link)->next;
-    *link = extent->next;
-    if (sync->extent == extent) {
-        sync->extent = extent->next;
-        sync->page = 0;
-    }
-    extent->next = store->dropped;
-    store->dropped = extent;
-    if (sync->state == SYNC_IDLE)
-        plx_extent_free_list(&store->dropped);
-}
-
-void plx_extent_set_ready(struct plx_extent *extent, bool ready)
-{
-    PLX_ASSERT(extent->ready != ready);
-    extent->ready = ready;
-    extent->store->free_blocks[extent->type] += ready ? extent->free_blocks : -extent->free_blocks;
-}
-
-static struct plx_extent *extent_new(struct plx_store *store, enum plx_extent_type type,
-                                     uint64_t number, bool fresh)
-{
-    struct plx_extent *extent = calloc(1, sizeof *extent);
-    uint32_t pages = page_count(store);
-
-    if (!extent)
-        return NULL;
-    extent->store = store;
-    extent->number = number;
-    extent->base = number * store->info.extent_blocks;
-    extent->type = type;
-    extent->fresh = fresh;
-    extent->bits = calloc(pages, PAGE_BYTES);
-    extent->pages = calloc(pages, sizeof *extent->pages);
-    extent->buffer = malloc((size_t)pages * 2 * PLX_BLOCK_SIZE);
-    if (!extent->bits || !extent->pages || !extent->buffer) {
-        extent_free(extent);
-        return NULL;
-    }
-    return extent;
-}
-
 /* EXTENT-6 */
 static int check_number(const struct plx_store *store, uint64_t number, struct plx_fault *fault)
 {
@@ -155,7 +72,7 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
         (check_number(store, grant->extent, NULL) || plx_extent_find(store, grant->extent)))
         error = PLX_ERR_REGISTRY;
     if (!error) {
-        extent = extent_new(store, type, grant->extent, grant->fresh);
+        extent = plx_extent_new(store, type, grant->extent, grant->fresh);
         error = extent ? 0 : PLX_ERR_NOMEM;
     }
     if (error) {
@@ -185,7 +102,7 @@ int plx_store_extent_adopt(struct plx_store *store, uint64_t number, struct plx_
         return error;
     if (plx_extent_find(store, number))
         return 0;
-    extent = extent_new(store, PLX_EXTENT_UNUSED, number, false);
+    extent = plx_extent_new(store, PLX_EXTENT_UNUSED, number, false);
     if (!extent)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     error = plx_store_read_sync(store, PLX_KIND_ADMIN, extent->base, extent->buffer,
@@ -201,7 +118,7 @@ int plx_store_extent_adopt(struct plx_store *store, uint64_t number, struct plx_
             plx_extent_cannot_write_header(extent, error, fault);
     }
     if (error) {
-        extent_free(extent);
+        plx_extent_free(extent);
         return error;
     }
     extent->type = first.type;
@@ -369,7 +286,7 @@ static int read_extent(struct plx_store *store, uint64_t number, bool to_write,
 
     if (error)
         return error;
-    extent = extent_new(store, PLX_EXTENT_UNUSED, number, false);
+    extent = plx_extent_new(store, PLX_EXTENT_UNUSED, number, false);
     if (!extent)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     error = plx_store_read_sync(store, PLX_KIND_ADMIN, extent->base, extent->buffer,
@@ -385,7 +302,7 @@ static int read_extent(struct plx_store *store, uint64_t number, bool to_write,
             plx_extent_cannot_write_header(extent, error, fault);
     }
     if (error) {
-        extent_free(extent);
+        plx_extent_free(extent);
         return error;
     }
     free(extent->buffer);
@@ -413,7 +330,7 @@ int plx_store_extent_read(struct plx_store *store, uint64_t number,
         return error;
     fill_info(extent, first.owner, ret_info);
     ret_info->owner_host = first.owner_host;
-    extent_free(extent);
+    plx_extent_free(extent);
     return 0;
 }
 
@@ -471,7 +388,7 @@ int plx_extent_read_bits(struct plx_store *store, uint64_t number, uint64_t *ret
         memcpy(ret_bits, extent->bits, words * sizeof *ret_bits);
         if (extent->sealed)
             memset(ret_bits, 0, words * sizeof *ret_bits);
-        extent_free(extent);
+        plx_extent_free(extent);
     }
     for (uint32_t i = 0; i < 2 * page_count(store); i++) /* EXTENT-4: headers are no garbage */
         ret_bits[i / 64] &= ~(1ull << i % 64);

@@ -1,5 +1,5 @@
-/* extent_inside.h - what extent.c, extent_load.c and bitmaps.c share. EXTENT-1 to EXTENT-6 are
- * defined in extent.c. */
+/* extent_inside.h - what extent.c, extent_list.c, extent_load.c and bitmaps.c share. EXTENT-1 to
+ * EXTENT-6 are defined in extent.c. */
 #ifndef PLX_EXTENT_INSIDE_H
 #define PLX_EXTENT_INSIDE_H
 
@@ -52,7 +52,10 @@ void plx_extent_own_pages(struct plx_extent *extent);
 void plx_extent_answered(struct plx_store *store, enum plx_extent_type type, uint64_t number);
 void plx_extent_load_step(struct plx_task *task);
 
-/* extent.c */
+/* extent_list.c */
+struct plx_extent *plx_extent_new(struct plx_store *store, enum plx_extent_type type,
+                                  uint64_t number, bool fresh);
+void plx_extent_free(struct plx_extent *extent);
 void plx_extent_free_list(struct plx_extent **list);
 void plx_extent_drop(struct plx_store *store, struct plx_extent *extent);
 
