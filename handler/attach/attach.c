@@ -99,21 +99,7 @@
 #include "engine/base/list.h"
 #include "registry/embedded.h"
 
-/* ---- Waiting for others (ATTACH-12) ---- */
-
-bool plx_attach_waits(struct plx_attach *a, uint64_t since_ns, const struct plx_fault *why)
-{
-    return plx_patience_waits(a->options.patience, since_ns, why);
-}
-
-bool plx_attach_ends_soon(struct plx_attach *a, uint64_t instance)
-{
-    struct plx_registry_instance row;
-    int error = plx_registry_instance_get(a->registry, instance, &row);
-
-    return error == PLX_ERR_NOT_FOUND ||
-           (!error && instance != a->instance.row.id && plx_instance_is_command(&a->paths, &row));
-}
+/* ---- Alone (ATTACH-12) ---- */
 
 /* Finds another instance of the store: a handler if there is one, because nobody waits for that. */
 static int find_other(struct plx_attach *a, bool *ret_found,
@@ -172,54 +158,7 @@ void plx_attach_get_inside(struct plx_attach *a, struct plx_attach_inside *ret_i
     };
 }
 
-void plx_attach_lock(struct plx_attach *a)
-{
-    if (a->options.lock)
-        a->options.lock(a->options.context);
-}
-
-void plx_attach_unlock(struct plx_attach *a)
-{
-    if (a->options.unlock)
-        a->options.unlock(a->options.context);
-}
-
 /* ---- Opening and closing ---- */
-
-static void on_fenced(void *context, const char *why)
-{
-    struct plx_attach *a = context;
-
-    plx_attach_env_event(&a->env, PLX_ERR_FENCED, why);
-}
-
-static int begin_tenancy(struct plx_attach *a, struct plx_fault *fault)
-{
-    char volumes[PLX_KNOWN_VOLUMES_TEXT];
-    struct plx_tenancy_options options = {
-        .paths = &a->paths,
-        .volume = a->known.volume[0],
-        .which = a->known.name,
-        .volumes = volumes,
-        .fenced = on_fenced,
-        .context = a,
-        .patience = a->options.patience,
-    };
-
-    plx_known_name_volumes(&a->known, volumes);
-    plx_uuid_parse(a->known.uuid, &options.store);
-    return plx_tenancy_begin(&options, &a->tenancy, fault);
-}
-
-/* ATTACH-8. The registry calls this before each of its changes. */
-static bool may_write(void *context, struct plx_fault *fault)
-{
-    struct plx_attach *a = context;
-
-    if (!a->tenancy && begin_tenancy(a, fault))
-        return false;
-    return plx_tenancy_look(a->tenancy, fault) == 0;
-}
 
 int plx_attach_fenced(struct plx_attach *a, struct plx_fault *fault)
 {
@@ -250,7 +189,7 @@ static int look_at_tenant(struct plx_attach *a, bool *ret_ours, struct plx_fault
     if (error)
         return error;
     if (tenant.ours && !tenant.here) /* since a boot, or by another name */
-        error = begin_tenancy(a, fault);
+        error = plx_attach_begin_tenancy(a, fault);
     *ret_ours = tenant.here || a->tenancy;
     a->released = tenant.found && plx_uuid_is_zero(&tenant.host);
     return plx_error_is_unwritable(error) || error == PLX_ERR_BUSY ? 0 : error;
@@ -265,7 +204,7 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
         .uuid = a->known.uuid,
         .identity = a->known.identity,
         .who = who,
-        .may_write = may_write,
+        .may_write = plx_attach_may_write,
         .context = a,
         .damaged = &a->damaged,
         .patience = a->options.patience,
@@ -275,7 +214,7 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
     if (a->options.read_only)
         error = look_at_tenant(a, &ours, fault);
     else if (!(error = plx_embedded_check(&options, fault))) /* the home page is the store's */
-        error = begin_tenancy(a, fault);
+        error = plx_attach_begin_tenancy(a, fault);
     if (error)
         return error;
     options.read_only = !ours;
@@ -337,45 +276,9 @@ int plx_attach_name_damage(struct plx_attach *a, int error, struct plx_fault *fa
     return a && a->damaged ? plx_attach_known_damage(&a->known, error, fault) : error;
 }
 
-int plx_attach_register_instance(struct plx_attach *a, struct plx_fault *fault)
-{
-    int error;
-
-    if (!a->tenancy && (error = begin_tenancy(a, fault)))
-        return error;
-    error =
-        plx_instance_create(&a->paths, a->known.volume[0], a->options.role, &a->instance, fault);
-
-    if (error)
-        return error;
-    a->instance.row.store = a->row.id;
-    plx_registry_put_off(a->registry, PLX_PUT_OFF_UNSEEN); /* ATTACH-13 */
-    error = plx_registry_instance_register(a->registry, &a->instance.row);
-    plx_registry_put_off(a->registry, PLX_NOW);
-    if (error) {
-        plx_registry_fault(a->registry, error, fault);
-        plx_instance_close(&a->instance);
-        return error;
-    }
-    a->registered = true;
-    return 0;
-}
-
-/* If the registry cannot be changed, the row stays while its byte lock is free, so the next attach
- * recovers it. */
-static void unregister_instance(struct plx_attach *a)
-{
-    if (!a->registered)
-        return;
-    if (!plx_registry_take_back(a->registry))
-        plx_registry_instance_unregister(a->registry, a->instance.row.id);
-    plx_instance_close(&a->instance);
-    a->registered = false;
-}
-
 static void attach_free(struct plx_attach *a)
 {
-    unregister_instance(a);
+    plx_attach_unregister_instance(a);
     for (struct plx_held_extent *held; (held = plx_attach_pop(a, &a->extents));)
         free(held);
     for (struct plx_held_extent *held; (held = plx_attach_pop(a, &a->refused));)

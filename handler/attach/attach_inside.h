@@ -111,14 +111,27 @@ struct plx_attach {
     char unrecovered_vdi[PLX_UUID_TEXT];
 };
 
+/* attach_ground.c */
+struct plx_attach *plx_attach_of(struct plx_env *env);
+uint64_t plx_attach_env_now(struct plx_env *env);
+void plx_attach_env_random(struct plx_env *env, void *bytes, unsigned count);
+void plx_attach_env_event(struct plx_env *env, int code, const char *text);
+int plx_attach_begin_tenancy(struct plx_attach *a, struct plx_fault *fault);
+int plx_attach_register_instance(struct plx_attach *a, struct plx_fault *fault);
+/* If the registry cannot be changed, the row stays while its byte lock is free, so the next attach
+ * recovers it. */
+void plx_attach_unregister_instance(struct plx_attach *a);
+/* ATTACH-8. The registry calls this before each of its changes. */
+bool plx_attach_may_write(void *context, struct plx_fault *fault);
+
 /* attach.c */
 /* A registry without the store's row. */
 int plx_attach_empty_registry(const struct plx_known *known, struct plx_fault *fault);
 /* As plx_attach_name_damage(), where a registry was found damaged. */
 int plx_attach_known_damage(const struct plx_known *known, int error, struct plx_fault *fault);
-int plx_attach_register_instance(struct plx_attach *a, struct plx_fault *fault);
 
 /* attach_volumes.c */
+void plx_attach_note_size(struct plx_attach *a);
 uint64_t plx_attach_extents_known(struct plx_attach *a);
 uint64_t plx_attach_keep_unused(struct plx_attach *a);
 int plx_attach_open_volumes(struct plx_attach *a, struct plx_registry *registry,
@@ -136,9 +149,6 @@ void plx_attach_know_further(struct plx_attach *a);
 int plx_attach_keep_up(struct plx_attach *a, struct plx_fault *fault);
 
 /* claims.c */
-uint64_t plx_attach_env_now(struct plx_env *env);
-void plx_attach_env_random(struct plx_env *env, void *bytes, unsigned count);
-void plx_attach_env_event(struct plx_env *env, int code, const char *text);
 struct plx_held_extent *plx_attach_pop(struct plx_attach *a, struct plx_held_extent **list);
 void plx_attach_remember_extent(struct plx_attach *a, const struct plx_registry_extent *row);
 /* Out of the list of those that are held. NULL: it was not remembered. */
@@ -150,7 +160,7 @@ int plx_attach_tell_doubt(struct plx_attach *a, struct plx_registry *registry);
 void plx_attach_wait_for_claims(struct plx_attach *a);
 void plx_attach_hook_env(struct plx_env *env);
 
-/* recovery.c */
+/* held.c */
 /* ATTACH-4 */
 int plx_attach_settle(struct plx_attach *a, const struct plx_registry_lock *held,
                       const struct plx_vdi_info *info, uint64_t from, struct plx_fault *fault);
@@ -178,25 +188,30 @@ int plx_attach_unlock_closed(struct plx_attach *a, const struct plx_registry_loc
 /* ATTACH-9: what the door said of a disk that is ours, or that is there still. */
 int plx_attach_in_doubt(struct plx_attach *a, int error, const struct plx_fault *fault);
 bool plx_attach_is_held(const struct plx_attach *a, const char *id);
+void plx_attach_hold_vdi(struct plx_attach *a, struct plx_held_vdi *held, struct plx_vdi *vdi);
+struct plx_held_vdi *plx_attach_held(struct plx_attach *a, const struct plx_vdi *vdi);
+
+/* named.c */
+int plx_attach_row_of(struct plx_attach *a, const char *name, struct plx_registry_vdi *ret_row,
+                      struct plx_fault *fault);
+/* ATTACH-9. While its row is there no other disk gets the slot, whoever locks this one. */
+int plx_attach_check_door(struct plx_attach *a, const struct plx_registry_vdi *row,
+                          struct plx_fault *fault);
+
+/* recovery.c */
 /* INSTANCE-3: the row may be of one that has ended since it was read. */
 bool plx_attach_is_dead(struct plx_attach *a, const struct plx_registry_instance *row);
 
 /* disks.c */
-int plx_attach_row_of(struct plx_attach *a, const char *name, struct plx_registry_vdi *ret_row,
-                      struct plx_fault *fault);
-struct plx_held_vdi *plx_attach_held(struct plx_attach *a, const struct plx_vdi *vdi);
-/* ATTACH-9. While its row is there no other disk gets the slot, whoever locks this one. */
-int plx_attach_check_door(struct plx_attach *a, const struct plx_registry_vdi *row,
-                          struct plx_fault *fault);
 /* All of them, side by side. What the registry is told waits for its next change (ATTACH-13). */
 void plx_attach_let_all_go(struct plx_attach *a);
+
+/* history.c */
 /* Whose history is to go. thin NULL: all of it. BUSY: somebody reads who enters no holds
  * (ATTACH-16). */
 int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock *held,
                             const struct plx_thin *thin, uint64_t **ret_kept, size_t *ret_count,
                             struct plx_fault *fault);
-
-/* history.c */
 /* What dead readers hold is held by nobody. */
 int plx_attach_release_dead(struct plx_attach *a, const char *vdi, struct plx_fault *fault);
 bool plx_attach_history_waits(struct plx_attach *a, const struct plx_vdi *vdi,

@@ -15,7 +15,7 @@
 /* ---- How large the store is ---- */
 
 /* Which extents this process can use, and how many of them it leaves to metadata. On the loop. */
-static void note_size(struct plx_attach *a)
+void plx_attach_note_size(struct plx_attach *a)
 {
     struct plx_store_info info;
 
@@ -66,7 +66,7 @@ int plx_attach_take_volumes(struct plx_attach *a, struct plx_device **devices, u
         return error;
     if (a->options.volumes_changed)
         a->options.volumes_changed(a->options.context);
-    note_size(a);
+    plx_attach_note_size(a);
     return 0;
 }
 
@@ -149,7 +149,7 @@ int plx_attach_open_store(struct plx_attach *a, struct plx_fault *fault)
                              info.volume[0].name, text, a->row.uuid);
     }
     a->store = store;
-    note_size(a);
+    plx_attach_note_size(a);
     error = check_behind(a, fault);
     return error || a->options.read_only /* ATTACH-7 */
                ? error
@@ -157,20 +157,6 @@ int plx_attach_open_store(struct plx_attach *a, struct plx_fault *fault)
 }
 
 /* ---- A store that grows ---- */
-
-static bool is_member(const struct plx_attach *a, const char *path)
-{
-    struct plx_bytelock *lock;
-    struct plx_device *device;
-    bool member = false;
-
-    if (plx_bytelock_open(path, &lock, NULL))
-        return false;
-    for (unsigned i = 0; (device = plx_store_device(a->store, i)) && !member; i++)
-        member = plx_bytelock_same(device->used, lock);
-    plx_bytelock_close(lock);
-    return member;
-}
 
 int plx_attach_volumes_changed(struct plx_attach *a, struct plx_fault *fault)
 {
@@ -197,83 +183,6 @@ int plx_attach_keep_up(struct plx_attach *a, struct plx_fault *fault)
     return plx_attach_volumes_changed(a, fault);
 }
 
-/* A volume under another name than that which it is open by, or a copy of it. */
-static int refuse_double(struct plx_attach *a, const struct plx_device *device,
-                         const struct plx_superblock_info *info, struct plx_fault *fault)
-{
-    struct plx_store_info store;
-
-    plx_store_get_info(a->store, &store);
-    for (unsigned i = 0; i < store.volumes; i++)
-        if (plx_uuid_equal(&info->volume, &store.volume[i].id) && !is_member(a, device->name))
-            return plx_fault_set(fault, PLX_ERR_EXISTS,
-                                 "%s is a copy of volume %u of store %s (%.100s), or another name "
-                                 "of it",
-                                 device->name, i, a->known.name, store.volume[i].name);
-    return 0;
-}
-
-/* That it is no volume of another store that is known here, or that a host may have. A copy of this
- * store that was given an identity of its own is another one. Of this one: what an interrupted call
- * left is gone on with. */
-static int check_further(struct plx_attach *a, struct plx_device *device,
-                         const struct plx_attach_growth *growth, struct plx_fault *fault)
-{
-    struct plx_superblock_info info;
-    char identity[PLX_UUID_TEXT] = "";
-    bool own;
-    int error;
-
-    if (plx_superblock_probe(device, &info, NULL) == 0)
-        plx_uuid_text(&info.identity, identity);
-    own = strcmp(identity, a->known.identity) == 0;
-    error = plx_occupied_refuse_place(&a->paths, device, own ? identity : NULL, fault);
-    if (!error && identity[0])
-        error = refuse_double(a, device, &info, fault);
-    if (error || own)
-        return error;
-    error = plx_occupied_refuse(&a->paths, &device, 1, growth->unused, a->options.patience, fault);
-    return error || growth->how.force ? error : plx_occupied_refuse_data(device, fault);
-}
-
-/* ATTACH-17. Of a device that does not become a volume. */
-static void give_further_up(struct plx_device *device, const char *path)
-{
-    struct plx_superblock_info info;
-
-    if (device->made && plx_superblock_probe(device, &info, NULL) == PLX_ERR_NOT_FOUND)
-        unlink(path);
-    plx_device_close(device);
-}
-
-/* The device under the name that others open it by, made if it is to be. Nobody else uses it (a
- * member is open here), and nobody begins to before it is this store's. */
-static int open_further(struct plx_attach *a, const struct plx_attach_growth *growth,
-                        struct plx_device **ret_device, struct plx_fault *fault)
-{
-    struct plx_device_open_options options = {.create_bytes = growth->create_bytes,
-                                              .exclusive = !is_member(a, growth->path),
-                                              .patience = a->options.patience};
-    struct plx_device *device = NULL;
-    char *path = NULL;
-    int error = plx_volumes_absolute(growth->path, &path, fault);
-
-    if (!error)
-        error =
-            plx_occupied_name_living(path, plx_device_open(path, &options, &device, fault), fault);
-    free(path);
-    if (error)
-        return error;
-    error = check_further(a, device, growth, fault);
-    if (!error)
-        error = plx_device_share(device, fault);
-    if (error)
-        give_further_up(device, growth->path);
-    else
-        *ret_device = device;
-    return error;
-}
-
 void plx_attach_know_further(struct plx_attach *a)
 {
     struct plx_fault why = {0};
@@ -292,133 +201,4 @@ void plx_attach_know_further(struct plx_attach *a)
         error = plx_known_put(&a->paths, &a->known, NULL, &why);
     if (error)
         plx_attach_env_event(&a->env, error, why.text[0] ? why.text : plx_error_text(error));
-}
-
-/* With the right to do so, and knowing the store as it is. */
-static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
-                   struct plx_grown *ret_grown, struct plx_fault *fault)
-{
-    bool dry_run = growth->how.dry_run;
-    struct plx_device *device;
-    int error;
-
-    if (growth->common)
-        return plx_store_allow_common(a->store, fault);
-    if (!growth->path)
-        return plx_store_grow(a->store, &growth->how, ret_grown, fault);
-    error = open_further(a, growth, &device, fault);
-    if (error)
-        return error;
-    error = dry_run ? 0
-                    : plx_registry_growth_join(a->registry, a->row.id, a->instance.row.id,
-                                               device->name);
-    if (error)
-        plx_registry_fault(a->registry, error, fault);
-    else
-        error = plx_store_add_volume(a->store, device, &growth->how, ret_grown, fault);
-    if (error)
-        give_further_up(device, growth->path);
-    else if (!ret_grown->added || dry_run)
-        plx_device_close(device);
-    return error;
-}
-
-/* Only commands make stores larger. */
-static int begin_growth(struct plx_attach *a, struct plx_fault *fault)
-{
-    uint64_t since_ns = plx_patience_begin();
-    struct plx_fault why;
-    int error;
-
-    do {
-        error = plx_registry_growth_begin(a->registry, a->row.id, a->instance.row.id);
-        if (error)
-            plx_registry_fault(a->registry, error, &why);
-    } while (error == PLX_ERR_BUSY && plx_attach_waits(a, since_ns, &why));
-    return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
-}
-
-/* The store has grown. That its registry cannot is no failure of that. */
-static int grow_registry(struct plx_attach *a, struct plx_grown *grown, struct plx_fault *fault)
-{
-    int error = plx_spans_grow(a->registry, a->row.id, a->store, grown, fault);
-
-    grown->registry_stays = plx_store_registry_stays(a->store);
-    return error == PLX_ERR_NOT_FOUND ? 0 : error;
-}
-
-static int grow_alone(struct plx_attach *a, const struct plx_attach_growth *growth,
-                      struct plx_grown *ret_grown, struct plx_fault *fault)
-{
-    int error = plx_attach_volumes_changed(a, fault); /* somebody may have had the right before */
-
-    if (!error) /* us, and have left the registry behind */
-        error = plx_volumes_register(a->registry, a->row.id, a->store, NULL, fault);
-    if (!error)
-        error = grow_by(a, growth, ret_grown, fault);
-    if (!error)
-        error = plx_volumes_register(a->registry, a->row.id, a->store, NULL, fault);
-    note_size(a);
-    if (!error && growth->path)
-        plx_attach_know_further(a);
-    if (!error && !growth->common)
-        error = grow_registry(a, ret_grown, fault);
-    return error;
-}
-
-/* One process at a time writes superblocks, whatever the registry says (GROW-5). */
-static int lock_superblocks(struct plx_attach *a, struct plx_fault *fault)
-{
-    struct plx_bytelock *locks = plx_registry_locks(a->registry);
-    uint64_t since_ns = plx_patience_begin();
-    const char *name = plx_store_device(a->store, 0)->name;
-    struct plx_fault why;
-    int error;
-
-    plx_fault_set(&why, PLX_ERR_BUSY,
-                  "%s: another process is writing the store's superblocks; try again when it has "
-                  "ended",
-                  name);
-    do
-        error = locks->ops->set(locks, PLX_BYTE_SUPER, PLX_BYTE_EXCLUSIVE);
-    while (error == PLX_ERR_BUSY && plx_attach_waits(a, since_ns, &why));
-    if (error == PLX_ERR_BUSY)
-        return plx_fault_set(fault, error, "%s", why.text);
-    return error ? plx_fault_set(fault, error, "%s: %s", name, plx_error_text(error)) : 0;
-}
-
-static void unlock_superblocks(struct plx_attach *a)
-{
-    struct plx_bytelock *locks = plx_registry_locks(a->registry);
-
-    locks->ops->set(locks, PLX_BYTE_SUPER, PLX_BYTE_UNLOCKED);
-}
-
-int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth,
-                    struct plx_grown *ret_grown, struct plx_fault *fault)
-{
-    bool behind = plx_store_behind(a->store) != NULL, locked;
-    int error, ended;
-
-    plx_attach_let_go(a, NULL); /* no disk is open while superblocks are written */
-    if (growth->how.dry_run) {
-        error = grow_by(a, growth, ret_grown, fault);
-        ret_grown->restored = behind;
-        return error;
-    }
-    error = begin_growth(a, fault);
-    if (error)
-        return error;
-    error = lock_superblocks(a, fault);
-    locked = !error;
-    if (locked) {
-        error = grow_alone(a, growth, ret_grown, fault);
-        ret_grown->restored = behind; /* ATTACH-15 */
-        unlock_superblocks(a);
-    }
-    /* Else the right goes with the instance, and what was being added is remembered. */
-    if (error && locked && !plx_grow_refused(error))
-        return error;
-    ended = plx_registry_growth_end(a->registry, a->row.id, a->instance.row.id);
-    return error ? error : ended ? plx_registry_fault(a->registry, ended, fault) : 0;
 }

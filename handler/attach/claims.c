@@ -1,5 +1,5 @@
-/* claims.c - what the engine asks an attach for: clocks, events, and extents, which are claimed,
- * given back and sealed (ATTACH-1, ATTACH-7, ATTACH-10). Invariants, threads and crash story:
+/* claims.c - what the engine asks an attach for: extents, which are claimed, given back and sealed
+ * (ATTACH-1, ATTACH-7, ATTACH-10). Invariants, threads and crash story:
  * attach.c. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,44 +11,6 @@
 #include "registry/clock.h"
 
 /* ---- The environment of the engine ---- */
-
-static struct plx_attach *attach_of(struct plx_env *env)
-{
-    return (struct plx_attach *)(void *)((char *)env - offsetof(struct plx_attach, env));
-}
-
-uint64_t plx_attach_env_now(struct plx_env *env)
-{
-    return plx_clock_ns(CLOCK_REALTIME);
-}
-
-static uint64_t env_monotonic(struct plx_env *env)
-{
-    return plx_clock_ns(CLOCK_MONOTONIC);
-}
-
-static uint64_t env_boot(struct plx_env *env)
-{
-    return plx_clock_ns(CLOCK_BOOTTIME);
-}
-
-static bool env_disciplined(struct plx_env *env)
-{
-    return plx_clocks_disciplined();
-}
-
-void plx_attach_env_random(struct plx_env *env, void *bytes, unsigned count)
-{
-    PLX_ASSERT(getrandom(bytes, count, 0) == (ssize_t)count);
-}
-
-void plx_attach_env_event(struct plx_env *env, int code, const char *text)
-{
-    const struct plx_attach_options *options = &attach_of(env)->options;
-
-    if (options->event)
-        options->event(options->context, code, text);
-}
 
 struct plx_held_extent *plx_attach_pop(struct plx_attach *a, struct plx_held_extent **list)
 {
@@ -299,7 +261,7 @@ static void begin_sealing(struct plx_attach *a)
 static void env_extent_refused(struct plx_env *env, struct plx_store *store, uint64_t extent,
                                int error, const char *why)
 {
-    struct plx_attach *a = attach_of(env);
+    struct plx_attach *a = plx_attach_of(env);
     struct plx_held_extent *held = plx_attach_forget_extent(a, extent);
 
     if (error == PLX_ERR_REGISTRY) {
@@ -317,14 +279,14 @@ static void env_extent_refused(struct plx_env *env, struct plx_store *store, uin
 static void env_extent_wanted(struct plx_env *env, struct plx_store *store,
                               enum plx_extent_type type)
 {
-    struct plx_attach *a = attach_of(env);
+    struct plx_attach *a = plx_attach_of(env);
 
     begin_claim(a, store, &a->claims[type]);
 }
 
 static void env_extent_needed(struct plx_env *env, struct plx_store *store, uint64_t extent)
 {
-    struct plx_attach *a = attach_of(env);
+    struct plx_attach *a = plx_attach_of(env);
 
     a->claims[PLX_EXTENT_UNUSED].number = extent;
     begin_claim(a, store, &a->claims[PLX_EXTENT_UNUSED]);
@@ -332,14 +294,14 @@ static void env_extent_needed(struct plx_env *env, struct plx_store *store, uint
 
 static bool env_room_wanted(struct plx_env *env, struct plx_store *store)
 {
-    const struct plx_attach_options *options = &attach_of(env)->options;
+    const struct plx_attach_options *options = &plx_attach_of(env)->options;
 
     return options->room_wanted && options->room_wanted(options->context);
 }
 
 static void env_tick(struct plx_env *env)
 {
-    struct plx_attach *a = attach_of(env);
+    struct plx_attach *a = plx_attach_of(env);
 
     if (a->tenancy && a->store && !plx_tenancy_ok(a->tenancy)) /* ATTACH-8 */
         plx_store_fence(a->store);
@@ -351,30 +313,12 @@ static void env_tick(struct plx_env *env)
 
 static void env_idle(struct plx_env *env)
 {
-    struct plx_attach *a = attach_of(env);
+    struct plx_attach *a = plx_attach_of(env);
 
     if (a->options.idle)
         a->options.idle(a->options.context);
     else
         usleep(1000);
-}
-
-/* Of those that have nobody to tell: what matters, their calls return. */
-static void env_unheard(struct plx_env *env, int code, const char *text)
-{
-}
-
-void plx_attach_init_env(struct plx_env *env)
-{
-    *env = (struct plx_env){
-        .now_ns = plx_attach_env_now,
-        .monotonic_ns = env_monotonic,
-        .boot_ns = env_boot,
-        .boot_id = 1, /* until the paths are known (plx_attach_open) */
-        .disciplined = env_disciplined,
-        .random = plx_attach_env_random,
-        .event = env_unheard,
-    };
 }
 
 void plx_attach_hook_env(struct plx_env *env)

@@ -13,14 +13,6 @@
 
 /* ---- Virtual disks ---- */
 
-int plx_attach_row_of(struct plx_attach *a, const char *name, struct plx_registry_vdi *ret_row,
-                      struct plx_fault *fault)
-{
-    int error = plx_registry_vdi_get(a->registry, a->row.id, name, ret_row);
-
-    return error ? plx_registry_fault(a->registry, error, fault) : plx_attach_keep_up(a, fault);
-}
-
 /* ATTACH-14. Moves a disk from the list of those that nobody has asked for to that of open disks.
  * id NULL: any disk. Returns NULL if there is none. */
 static struct plx_held_vdi *ask_for(struct plx_attach *a, const char *id)
@@ -111,22 +103,6 @@ int plx_attach_lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row
         *ret_recover = error != PLX_ERR_BUSY;
     }
     return error;
-}
-
-static void hold_vdi(struct plx_attach *a, struct plx_held_vdi *held, struct plx_vdi *vdi)
-{
-    held->vdi = vdi;
-    held->next = a->vdis;
-    a->vdis = held;
-}
-
-struct plx_held_vdi *plx_attach_held(struct plx_attach *a, const struct plx_vdi *vdi)
-{
-    struct plx_held_vdi *held = a->vdis;
-
-    while (held->vdi != vdi)
-        held = held->next;
-    return held;
 }
 
 /* ATTACH-16. *ret_unopened is true for a process whose locks are seen. */
@@ -230,50 +206,6 @@ void plx_attach_release_instant(struct plx_attach *a, uint64_t hold)
         plx_attach_env_event(&a->env, error, "a snapshot stays held until this process has ended");
 }
 
-/* ATTACH-9, without the disk's lock. As long as the disk's row exists, no other disk gets its slot,
- * whoever locks it. So another disk in the slot is a fault only if the row still exists. */
-int plx_attach_check_door(struct plx_attach *a, const struct plx_registry_vdi *row,
-                          struct plx_fault *fault)
-{
-    struct plx_registry_vdi now;
-    struct plx_vdi_info info;
-    int error, gone;
-
-    plx_attach_lock(a);
-    error = plx_door_read(a->store, row, &info, fault);
-    plx_attach_unlock(a);
-    if (error != PLX_ERR_REGISTRY)
-        return error;
-    gone = plx_registry_vdi_get_by_id(a->registry, row->id, &now);
-    if (gone == PLX_ERR_NOT_FOUND || (!gone && now.deleted))
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s/%.200s has just been deleted",
-                             a->known.name, row->name);
-    return gone ? error : plx_attach_in_doubt(a, error, fault);
-}
-
-int plx_attach_explain_missing(struct plx_attach *a, const struct plx_registry_vdi *row,
-                               const char *snapshot, uint64_t seq, struct plx_fault *fault)
-{
-    const char *store = a->known.name;
-    struct plx_snapshot_info first = {0}, found = {0};
-    int error;
-
-    plx_attach_lock(a);
-    error = plx_snapshot_first(a->store, row->slot, 1, &first, NULL);
-    if (!error && seq)
-        error = plx_snapshot_first(a->store, row->slot, seq, &found, NULL);
-    plx_attach_unlock(a);
-    if (!error && !first.seq)
-        plx_fault_set(fault, PLX_ERR_NOT_FOUND,
-                      "%s/%.100s has no snapshots; 'parallax snap create %s/%.100s' takes one",
-                      store, row->name, store, row->name);
-    else if (!error && seq && found.seq != seq)
-        plx_fault_set(fault, PLX_ERR_NOT_FOUND,
-                      "%s/%.100s has no snapshot %.100s; 'parallax snap list' shows what there is",
-                      store, row->name, snapshot);
-    return PLX_ERR_NOT_FOUND;
-}
-
 static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *row,
                          const char *snapshot, struct plx_vdi **ret_vdi, struct plx_fault *fault)
 {
@@ -302,7 +234,7 @@ static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *ro
         free(held);
         return error;
     }
-    hold_vdi(a, held, vdi);
+    plx_attach_hold_vdi(a, held, vdi);
     *ret_vdi = vdi;
     return 0;
 }
@@ -418,7 +350,7 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
         free(held);
         return error;
     }
-    hold_vdi(a, held, vdi);
+    plx_attach_hold_vdi(a, held, vdi);
     held->behind = open.take_over ? plx_attach_settle_from(plx_attach_newest_of(a, vdi)) : 0;
     plx_attach_held_clock(a, held, false, &clock);
     *ret_vdi = vdi;

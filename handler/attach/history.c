@@ -1,13 +1,14 @@
 /* history.c - what is done to the history of a disk that is open: labels, protection, rewinding,
- * letting go; and which snapshot a name means (ATTACH-4 to ATTACH-6, ATTACH-11). Invariants,
+ * letting go (ATTACH-4 to ATTACH-6, ATTACH-11). Invariants,
  * threads and crash story: attach.c. */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "attach/attach_inside.h"
 #include "registry/collections.h"
+#include "registry/embedded.h"
+#include "registry/holds.h"
 #include "registry/policy.h"
 
 #define LOW_SHARE 32u      /* space is low below this share of the store ... */
@@ -239,6 +240,27 @@ int plx_attach_release_dead(struct plx_attach *a, const char *vdi, struct plx_fa
     return dead ? plx_attach_recover(a, fault) : 0;
 }
 
+/* Enters the intent to let snapshots of the disk go. thin NULL: all of them. BUSY: a process reads
+ * snapshots that cannot enter holds (ATTACH-16). */
+int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock *held,
+                            const struct plx_thin *thin, uint64_t **ret_kept, size_t *ret_count,
+                            struct plx_fault *fault)
+{
+    int error = plx_registry_intent_begin(a->registry, held, thin ? thin->marks : NULL,
+                                          thin ? thin->mark_count : 0, ret_kept, ret_count);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    if ((thin && thin->dry_run) || !plx_hold_is_shared(plx_registry_locks(a->registry)))
+        return 0;
+    free(*ret_kept);
+    plx_registry_intent_end(a->registry, held);
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "store %s: a process that cannot write to its volume reads snapshots, and "
+                         "none goes until it has ended",
+                         a->known.name);
+}
+
 /* ATTACH-4: a label that the registry does not know would not be kept. */
 static int catch_up(struct plx_attach *a, struct plx_held_vdi *held, struct plx_fault *fault)
 {
@@ -402,194 +424,4 @@ int plx_attach_move_room(struct plx_attach *a, struct plx_fault *fault)
                          "store %s: less than a sixteenth of it is free, which is left to writes; "
                          "add space, or delete what is not needed",
                          info.name);
-}
-
-/* ---- Which snapshot is meant ---- */
-
-static bool take_digits(const char **at, unsigned count, unsigned *ret)
-{
-    unsigned value = 0;
-
-    for (; count; count--, ++*at) {
-        if (!isdigit((unsigned char)**at))
-            return false;
-        value = value * 10 + (unsigned)(**at - '0');
-    }
-    *ret = value;
-    return true;
-}
-
-static bool take_fraction(const char **at, uint64_t *ret_ns)
-{
-    uint64_t scale = 100000000;
-
-    *ret_ns = 0;
-    if (**at != '.')
-        return true;
-    ++*at;
-    if (!isdigit((unsigned char)**at))
-        return false;
-    for (; isdigit((unsigned char)**at); ++*at, scale /= 10)
-        *ret_ns += scale * (unsigned)(**at - '0');
-    return true;
-}
-
-static bool take_zone(const char *at, long *ret_seconds)
-{
-    unsigned hours, minutes;
-    int sign = *at == '-' ? -1 : 1;
-
-    *ret_seconds = 0;
-    if (strcmp(at, "Z") == 0 || strcmp(at, "z") == 0)
-        return true;
-    if (*at != '+' && *at != '-')
-        return false;
-    at++;
-    if (!take_digits(&at, 2, &hours))
-        return false;
-    at += *at == ':';
-    if (!take_digits(&at, 2, &minutes) || *at || hours > 23 || minutes > 59)
-        return false;
-    *ret_seconds = sign * (long)(hours * 3600 + minutes * 60);
-    return true;
-}
-
-bool plx_time_parse(const char *text, uint64_t *ret_time_ns)
-{
-    unsigned year, month, day, hour, minute, second;
-    const char *at = text;
-    struct tm tm = {0};
-    uint64_t fraction;
-    bool dashes, local;
-    long zone = 0;
-    time_t seconds;
-
-    if (!take_digits(&at, 4, &year))
-        return false;
-    dashes = *at == '-';
-    at += dashes;
-    if (!take_digits(&at, 2, &month) || (dashes && *at++ != '-') || !take_digits(&at, 2, &day) ||
-        (*at != 'T' && *at != 't' && *at != ' '))
-        return false;
-    at++;
-    if (!take_digits(&at, 2, &hour) || (dashes && *at++ != ':') || !take_digits(&at, 2, &minute) ||
-        (dashes && *at++ != ':') || !take_digits(&at, 2, &second) || !take_fraction(&at, &fraction))
-        return false;
-    local = *at == 0;
-    if ((!local && !take_zone(at, &zone)) || year < 1970 || month < 1 || month > 12 || day < 1 ||
-        day > 31 || hour > 23 || minute > 59 || second > 60)
-        return false;
-    tm = (struct tm){.tm_year = (int)year - 1900,
-                     .tm_mon = (int)month - 1,
-                     .tm_mday = (int)day,
-                     .tm_hour = (int)hour,
-                     .tm_min = (int)minute,
-                     .tm_sec = (int)second,
-                     .tm_isdst = -1};
-    seconds = local ? mktime(&tm) : timegm(&tm) - zone;
-    if (seconds < 0 || (uint64_t)seconds >= UINT64_MAX / 1000000000u) /* until 2554 */
-        return false;
-    *ret_time_ns = (uint64_t)seconds * 1000000000u + fraction;
-    return true;
-}
-
-bool plx_instant_parse(const char *text, uint64_t now_ns, uint64_t *ret_time_ns)
-{
-    uint64_t ago_ns;
-
-    if (text[0] != '-')
-        return plx_time_parse(text, ret_time_ns);
-    if (!plx_duration_parse(text + 1, &ago_ns) || ago_ns > now_ns)
-        return false;
-    *ret_time_ns = now_ns - ago_ns;
-    return true;
-}
-
-#define TIME_TEXT 32
-
-static const char *time_text(uint64_t time_ns, char ret_text[TIME_TEXT])
-{
-    time_t seconds = (time_t)(time_ns / 1000000000);
-    char date[24];
-    struct tm tm;
-
-    gmtime_r(&seconds, &tm);
-    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &tm);
-    snprintf(ret_text, TIME_TEXT, "%s.%03uZ", date, (unsigned)(time_ns / 1000000 % 1000));
-    return ret_text;
-}
-
-/* Nobody knows yet which snapshot that will be; the newest one is `newest`, for none is later. */
-static int in_future(struct plx_attach *a, const struct plx_registry_vdi *row, const char *text,
-                     const struct plx_snapshot_info *newest, struct plx_fault *fault)
-{
-    char time[TIME_TEXT];
-
-    return plx_fault_set(
-        fault, PLX_ERR_NOT_FOUND,
-        "%s/%.100s: %.40s lies in the future; its newest snapshot is %llu, of %s: give "
-        "that number, or an earlier time",
-        a->known.name, row->name, text, (unsigned long long)newest->seq,
-        time_text(newest->time_ns, time));
-}
-
-static int resolve_time(struct plx_attach *a, const struct plx_registry_vdi *row, const char *text,
-                        uint64_t *ret_seq, struct plx_fault *fault)
-{
-    struct plx_snapshot_info info;
-    uint64_t time_ns, now_ns = plx_attach_env_now(&a->env);
-    int error;
-
-    if (!plx_instant_parse(text, now_ns, &time_ns)) {
-        if (isalpha((unsigned char)text[0]))
-            plx_fault_set(fault, PLX_ERR_NOT_FOUND,
-                          "%s/%s has no snapshot with the label %s; 'parallax snap list' shows "
-                          "what there is",
-                          a->known.name, row->name, text);
-        else
-            plx_fault_set(
-                fault, PLX_ERR_NOT_FOUND,
-                "%s/%s: %.40s is no time, and no label begins like that; a time is written "
-                "2026-11-21T06:20:00Z, or -90s for 90 seconds ago",
-                a->known.name, row->name, text);
-        return plx_attach_explain_missing(a, row, text, 0, fault);
-    }
-    error = plx_attach_check_door(a, row, fault);
-    if (error)
-        return error;
-    plx_attach_lock(a);
-    error = plx_snapshot_at(a->store, row->slot, time_ns, &info, fault);
-    plx_attach_unlock(a);
-    if (!error && time_ns > now_ns && time_ns > info.time_ns)
-        return in_future(a, row, text, &info, fault);
-    if (error == PLX_ERR_NOT_FOUND) {
-        plx_fault_set(fault, error, "%s/%s has no snapshot at or before %s", a->known.name,
-                      row->name, text);
-        return plx_attach_explain_missing(a, row, text, 0, fault);
-    }
-    if (!error)
-        *ret_seq = info.seq;
-    return error;
-}
-
-int plx_attach_snapshot_resolve(struct plx_attach *a, const char *name, const char *snapshot,
-                                uint64_t *ret_seq, struct plx_fault *fault)
-{
-    struct plx_registry_label label;
-    struct plx_registry_vdi row;
-    char *end;
-    int error = plx_attach_row_of(a, name, &row, fault);
-
-    if (error)
-        return error;
-    if (snapshot[0] && strspn(snapshot, "0123456789") == strlen(snapshot)) {
-        *ret_seq = strtoull(snapshot, &end, 10);
-        return 0;
-    }
-    error = plx_registry_label_get(a->registry, row.id, snapshot, &label);
-    if (!error)
-        *ret_seq = label.seq;
-    else if (error == PLX_ERR_NOT_FOUND || error == PLX_ERR_INVALID)
-        return resolve_time(a, &row, snapshot, ret_seq, fault);
-    return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }

@@ -148,27 +148,6 @@ static int refuse_read(struct plx_attach *a, const struct plx_registry_vdi *row,
                          row->name, (unsigned long long)holds[0].seq, who);
 }
 
-/* Enters the intent to let snapshots of the disk go. thin NULL: all of them. BUSY: a process reads
- * snapshots that cannot enter holds (ATTACH-16). */
-int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock *held,
-                            const struct plx_thin *thin, uint64_t **ret_kept, size_t *ret_count,
-                            struct plx_fault *fault)
-{
-    int error = plx_registry_intent_begin(a->registry, held, thin ? thin->marks : NULL,
-                                          thin ? thin->mark_count : 0, ret_kept, ret_count);
-
-    if (error)
-        return plx_registry_fault(a->registry, error, fault);
-    if ((thin && thin->dry_run) || !plx_hold_is_shared(plx_registry_locks(a->registry)))
-        return 0;
-    free(*ret_kept);
-    plx_registry_intent_end(a->registry, held);
-    return plx_fault_set(fault, PLX_ERR_BUSY,
-                         "store %s: a process that cannot write to its volume reads snapshots, and "
-                         "none goes until it has ended",
-                         a->known.name);
-}
-
 static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row,
                         const struct plx_registry_lock *held, bool *ret_soon,
                         struct plx_fault *fault)
