@@ -3,7 +3,6 @@
  * The first byte says which decoder, the second whether the bytes get a right magic number and
  * checksum first. Properties: as those of fuzz_format.c.
  */
-#include "engine/base/hash.h"
 #include "engine/format/format_ring.h"
 #include "fuzz.h"
 
@@ -41,24 +40,37 @@ static void segment(const uint8_t *block)
 
     if (plx_format_ring_segment_decode(block, &ring, &s, &fault))
         return;
-    FUZZ_CHECK(s.first_seq >= 1 && s.first_seq <= PLX_COUNTER_MAX);
+    FUZZ_CHECK(s.first_seq <= PLX_COUNTER_MAX && (s.first_seq || plx_uuid_is_zero(&s.vdi)));
     plx_format_ring_segment_encode(&ring, &s, again);
     FUZZ_CHECK(plx_format_ring_segment_decode(again, &ring, &s, &fault) == 0);
     plx_format_ring_segment_encode(&ring, &s, thrice);
     FUZZ_CHECK(memcmp(again, thrice, sizeof again) == 0);
 }
 
-/* Its hash is made right. */
+/* Its hashes are made right, as far as its record heads can be. */
 static void seal_batch(uint8_t *bytes, size_t room)
 {
-    size_t length = fuzz_get(bytes + 24, 4);
-    uint64_t seed;
+    struct plx_ring_batch header = {.records = (uint32_t)fuzz_get(bytes + 28, 4)};
+    size_t data_at, before;
+    struct plx_ring_record record;
 
     memcpy(bytes, "PLXR\0\0\0\0", 8);
-    if (length < PLX_BLOCK_SIZE || length > room || length % PLX_BLOCK_SIZE)
-        fuzz_put(bytes + 24, 4, length = room / PLX_BLOCK_SIZE * PLX_BLOCK_SIZE);
-    seed = fuzz_get(ring.b, 8);
-    fuzz_put(bytes + 8, 8, XXH3_64bits_withSeed(bytes + 16, length - 16, seed));
+    if (header.records > PLX_RING_RECORDS_MAX || plx_ring_batch_data_at(header.records) > room)
+        header.records = 1;
+    fuzz_put(bytes + 28, 4, header.records);
+    header.bytes = (uint32_t)plx_min_u64(room, PLX_RING_BATCH_BYTES_MAX);
+    data_at = plx_ring_batch_data_at(header.records);
+    for (uint32_t i = 0; i < header.records; i++) {
+        before = data_at;
+        if (plx_format_ring_record_decode(bytes, &header, i, &data_at, &record))
+            break;
+        if (record.type == PLX_RING_WRITE)
+            fuzz_put(bytes + PLX_RING_BATCH_HEADER_BYTES + i * PLX_RING_RECORD_BYTES + 24, 8,
+                     plx_ring_data_hash(&ring, bytes + before, data_at - before));
+    }
+    fuzz_put(bytes + 24, 4, data_at);
+    data_at = plx_ring_batch_data_at(header.records);
+    fuzz_put(bytes + 8, 8, plx_ring_data_hash(&ring, bytes + 16, data_at - 16));
 }
 
 static void check_records(const uint8_t *bytes, const struct plx_ring_batch *batch)
@@ -120,9 +132,12 @@ PLX_FUZZ_EXPORT int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     memcpy(block, input.at, plx_min_u64(input.left, PLX_BLOCK_SIZE));
     if (seal) {
         memcpy(block, which == SUPERBLOCK ? "PLXRING." : "PLXRSEG.", 8);
-        if (which == SEGMENT)
-            memcpy(block + 16, ring.b, sizeof ring.b);
         fuzz_seal_block(block);
+        if (which == SEGMENT) {
+            memcpy(block + 16, ring.b, sizeof ring.b);
+            fuzz_put(block + 8, 4, 0);
+            fuzz_put(block + 8, 4, plx_crc32c(block, 512));
+        }
     }
     if (which == SUPERBLOCK)
         superblock(block);

@@ -40,6 +40,8 @@ static struct plx_ring_super good_super(void)
         .member = 1,
         .members = 2,
         .segments = 128,
+        .segment_blocks = 4096,
+        .alone = true,
         .set = 77,
         .ancestor = {11, 22},
         .ancestors = 2,
@@ -103,6 +105,11 @@ static void test_super_values(void)
     CU_ASSERT_EQUAL(super_code(&super), PLX_ERR_CORRUPT);
     super.segments = PLX_RING_SEGMENTS_MAX + 1;
     CU_ASSERT_EQUAL(super_code(&super), PLX_ERR_CORRUPT);
+    super = good_super();
+    super.segment_blocks = PLX_RING_SEGMENT_BLOCKS_MIN - 1;
+    CU_ASSERT_EQUAL(super_code(&super), PLX_ERR_CORRUPT);
+    super.segment_blocks = PLX_RING_SEGMENT_BLOCKS_MAX + 1;
+    CU_ASSERT_EQUAL(super_code(&super), PLX_ERR_CORRUPT);
 }
 
 static void test_set(void)
@@ -132,12 +139,21 @@ static void test_segment(void)
     plx_format_ring_segment_encode(&ring_id, &segment, block);
     CU_ASSERT_EQUAL_FATAL(plx_format_ring_segment_decode(block, &ring_id, &back, NULL), 0);
     CU_ASSERT(memcmp(&segment, &back, sizeof back) == 0);
-    CU_ASSERT_EQUAL(accepted_flips(segment_accepts, block, sizeof block), 0);
-    CU_ASSERT_EQUAL(plx_format_ring_segment_decode(block, &other_id, &back, NULL),
-                    PLX_ERR_NOT_FOUND);
+    CU_ASSERT_EQUAL(accepted_flips(segment_accepts, block, 512), 0);
+    memset(block + 512, 0xff, sizeof block - 512); /* a torn write: the first sector has it all */
+    CU_ASSERT(segment_accepts());
+    CU_ASSERT_EQUAL(plx_format_ring_segment_decode(block, &other_id, &back, NULL), PLX_ERR_CORRUPT);
     segment.first_seq = 0;
     plx_format_ring_segment_encode(&ring_id, &segment, block);
     CU_ASSERT_EQUAL(plx_format_ring_segment_decode(block, &ring_id, &back, NULL), PLX_ERR_CORRUPT);
+    segment = (struct plx_ring_segment){0}; /* free */
+    plx_format_ring_segment_encode(&ring_id, &segment, block);
+    CU_ASSERT(segment_accepts());
+    segment.epoch = 1;
+    plx_format_ring_segment_encode(&ring_id, &segment, block);
+    CU_ASSERT_FALSE(segment_accepts());
+    memset(block, 0, sizeof block);
+    CU_ASSERT_FALSE(segment_accepts());
 }
 
 /* ---- Batches ---- */
@@ -164,9 +180,14 @@ static struct plx_ring_batch make_batch(void)
     };
 
     memset(bytes, 0, sizeof bytes);
-    for (uint32_t i = 0; i < RECORDS; i++)
-        plx_format_ring_record_encode(&records[i], i, bytes);
     memset(bytes + PLX_BLOCK_SIZE, 0xaa, 2 * PLX_BLOCK_SIZE);
+    for (uint32_t i = 0; i < RECORDS; i++) {
+        struct plx_ring_record record = records[i];
+
+        if (record.type == PLX_RING_WRITE)
+            record.hash = plx_ring_data_hash(&ring_id, bytes + PLX_BLOCK_SIZE, PLX_BLOCK_SIZE);
+        plx_format_ring_record_encode(&record, i, bytes);
+    }
     return batch;
 }
 
@@ -202,6 +223,7 @@ static void test_batch(void)
         struct plx_ring_record record;
 
         CU_ASSERT_EQUAL(plx_format_ring_record_decode(bytes, &back, i, &data_at, &record), 0);
+        record.hash = 0;
         CU_ASSERT(memcmp(&record, &records[i], sizeof record) == 0);
     }
     CU_ASSERT_EQUAL(data_at, sizeof bytes);
@@ -219,7 +241,7 @@ static void test_batch_values(void)
     batch.records = 0;
     CU_ASSERT_EQUAL(batch_code(&batch), PLX_ERR_CORRUPT);
     batch = make_batch();
-    batch.records = (sizeof bytes - PLX_RING_BATCH_HEADER_BYTES) / PLX_RING_RECORD_BYTES + 1;
+    batch.records = RECORDS - 1; /* and a block without a record */
     CU_ASSERT_EQUAL(batch_code(&batch), PLX_ERR_CORRUPT);
     batch = make_batch();
     batch.first_seq = 0;

@@ -11,6 +11,7 @@
 #define ANCESTORS_AT 136u
 #define HOST_NAME_AT 512u
 #define HASHED_AT 16u
+#define SECTOR_BYTES 512u /* what a device writes whole or not at all */
 
 /* ---- Superblock ---- */
 
@@ -32,8 +33,10 @@ void plx_format_ring_super_encode(const struct plx_ring_super *s, void *block)
     put32(b + 104, s->member);
     put32(b + 108, s->members);
     put32(b + 112, s->segments);
+    put32(b + 116, s->segment_blocks);
     put64(b + 120, s->set);
     put32(b + 128, s->ancestors);
+    put32(b + 132, s->alone);
     for (uint32_t i = 0; i < s->ancestors; i++)
         put64(b + ANCESTORS_AT + 8 * i, s->ancestor[i]);
     memcpy(b + HOST_NAME_AT, s->host_name, sizeof s->host_name - 1);
@@ -64,6 +67,8 @@ int plx_format_ring_super_decode(const void *block, struct plx_ring_super *ret_s
         .member = get32(b + 104),
         .members = get32(b + 108),
         .segments = get32(b + 112),
+        .segment_blocks = get32(b + 116),
+        .alone = get32(b + 132) != 0,
         .set = get64(b + 120),
         .ancestors = get32(b + 128),
     };
@@ -71,7 +76,8 @@ int plx_format_ring_super_decode(const void *block, struct plx_ring_super *ret_s
         return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
                              "the ring was made by a newer version of Parallax");
     if (s.members < 1 || s.members > 2 || s.member >= s.members || s.segments < 1 ||
-        s.segments > PLX_RING_SEGMENTS_MAX || s.generation > PLX_COUNTER_MAX ||
+        s.segments > PLX_RING_SEGMENTS_MAX || s.segment_blocks < PLX_RING_SEGMENT_BLOCKS_MIN ||
+        s.segment_blocks > PLX_RING_SEGMENT_BLOCKS_MAX || s.generation > PLX_COUNTER_MAX ||
         s.openings > PLX_COUNTER_MAX || !s.set || s.ancestors > PLX_RING_ANCESTORS_MAX)
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "ring: impossible contents");
     for (uint32_t i = 0; i < s.ancestors; i++)
@@ -92,6 +98,14 @@ bool plx_ring_set_descends(const struct plx_ring_super *super, uint64_t marked)
 
 /* ---- Segment header ---- */
 
+static uint32_t sector_checksum(const uint8_t *b)
+{
+    static const uint8_t zero[4];
+    uint32_t crc = plx_crc32c_more(plx_crc32c(b, CHECKSUM_AT), zero, sizeof zero);
+
+    return plx_crc32c_more(crc, b + CHECKSUM_AT + 4, SECTOR_BYTES - CHECKSUM_AT - 4);
+}
+
 void plx_format_ring_segment_encode(const struct plx_uuid *ring,
                                     const struct plx_ring_segment *segment, void *block)
 {
@@ -104,7 +118,15 @@ void plx_format_ring_segment_encode(const struct plx_uuid *ring,
     put64(b + 48, segment->epoch);
     put64(b + 56, segment->first_seq);
     put64(b + 64, segment->prev_hash);
-    plx_format_seal_block(b);
+    put32(b + CHECKSUM_AT, sector_checksum(b));
+}
+
+static bool segment_plausible(const struct plx_ring_segment *segment)
+{
+    if (plx_uuid_is_zero(&segment->vdi))
+        return !segment->epoch && !segment->first_seq && !segment->prev_hash;
+    return segment->epoch <= PLX_COUNTER_MAX && segment->first_seq &&
+           segment->first_seq <= PLX_COUNTER_MAX;
 }
 
 int plx_format_ring_segment_decode(const void *block, const struct plx_uuid *ring,
@@ -118,15 +140,14 @@ int plx_format_ring_segment_decode(const void *block, const struct plx_uuid *rin
         .first_seq = get64(b + 56),
         .prev_hash = get64(b + 64),
     };
-    int error;
 
-    if (memcmp(b, RING_SEGMENT_MAGIC, 8) != 0 || !plx_uuid_equal(&owner, ring))
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "the segment is free");
-    error = plx_format_check_block(block, RING_SEGMENT_MAGIC, "ring segment", fault);
-    if (error)
-        return error;
-    if (segment.epoch > PLX_COUNTER_MAX || !segment.first_seq ||
-        segment.first_seq > PLX_COUNTER_MAX)
+    if (memcmp(b, RING_SEGMENT_MAGIC, 8) != 0)
+        return plx_fault_set(fault, PLX_ERR_CORRUPT, "ring segment: no magic number");
+    if (get32(b + CHECKSUM_AT) != sector_checksum(b))
+        return plx_fault_set(fault, PLX_ERR_CORRUPT, "ring segment: checksum mismatch");
+    if (!plx_uuid_equal(&owner, ring))
+        return plx_fault_set(fault, PLX_ERR_CORRUPT, "ring segment: another ring's");
+    if (!segment_plausible(&segment))
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "ring segment: impossible contents");
     *ret_segment = segment;
     return 0;
@@ -134,9 +155,15 @@ int plx_format_ring_segment_decode(const void *block, const struct plx_uuid *rin
 
 /* ---- Batches ---- */
 
-static uint64_t batch_hash(const struct plx_uuid *ring, const uint8_t *b, size_t bytes)
+uint64_t plx_ring_data_hash(const struct plx_uuid *ring, const void *data, size_t bytes)
 {
-    return XXH3_64bits_withSeed(b + HASHED_AT, bytes - HASHED_AT, get64(ring->b));
+    return XXH3_64bits_withSeed(data, bytes, get64(ring->b));
+}
+
+/* Of header and record heads. */
+static uint64_t batch_hash(const struct plx_uuid *ring, const uint8_t *b, uint32_t records)
+{
+    return plx_ring_data_hash(ring, b + HASHED_AT, plx_ring_batch_data_at(records) - HASHED_AT);
 }
 
 uint64_t plx_format_ring_batch_encode(const struct plx_uuid *ring,
@@ -156,42 +183,9 @@ uint64_t plx_format_ring_batch_encode(const struct plx_uuid *ring,
     put64(b + 56, batch->prev_hash);
     put64(b + 64, batch->time_ns);
     memset(b + 72, 0, PLX_RING_BATCH_HEADER_BYTES - 72);
-    hash = batch_hash(ring, b, batch->bytes);
+    hash = batch_hash(ring, b, batch->records);
     put64(b + 8, hash);
     return hash;
-}
-
-int plx_format_ring_batch_decode(const void *buffer, size_t available, const struct plx_uuid *ring,
-                                 struct plx_ring_batch *ret_batch, uint64_t *ret_hash)
-{
-    const uint8_t *b = buffer;
-    struct plx_ring_batch batch;
-    uint64_t hash;
-
-    if (available < PLX_BLOCK_SIZE || get32(b) != RING_BATCH_MAGIC || get32(b + 4))
-        return PLX_ERR_CORRUPT;
-    batch = (struct plx_ring_batch){
-        .vdi = get64(b + 16),
-        .epoch = get64(b + 32),
-        .first_seq = get64(b + 40),
-        .durable_seq = get64(b + 48),
-        .prev_hash = get64(b + 56),
-        .time_ns = get64(b + 64),
-        .bytes = get32(b + 24),
-        .records = get32(b + 28),
-    };
-    if (batch.bytes % PLX_BLOCK_SIZE || batch.bytes < PLX_BLOCK_SIZE || batch.bytes > available ||
-        batch.bytes > PLX_RING_BATCH_BYTES_MAX || !batch.records ||
-        batch.records > (batch.bytes - PLX_RING_BATCH_HEADER_BYTES) / PLX_RING_RECORD_BYTES ||
-        !batch.first_seq || batch.first_seq > PLX_COUNTER_MAX - batch.records ||
-        batch.durable_seq >= batch.first_seq || batch.epoch > PLX_COUNTER_MAX)
-        return PLX_ERR_CORRUPT;
-    hash = batch_hash(ring, b, batch.bytes);
-    if (get64(b + 8) != hash)
-        return PLX_ERR_CORRUPT;
-    *ret_batch = batch;
-    *ret_hash = hash;
-    return 0;
 }
 
 void plx_format_ring_record_encode(const struct plx_ring_record *record, uint32_t index,
@@ -204,7 +198,7 @@ void plx_format_ring_record_encode(const struct plx_ring_record *record, uint32_
     put64(b, record->type);
     put64(b + 8, snapshot ? record->snapshot : record->block);
     put64(b + 16, snapshot ? record->time_ns : record->blocks);
-    put64(b + 24, 0);
+    put64(b + 24, record->hash);
 }
 
 static bool record_plausible(const struct plx_ring_record *record, size_t left)
@@ -235,6 +229,7 @@ int plx_format_ring_record_decode(const void *buffer, const struct plx_ring_batc
 
     if (type < PLX_RING_WRITE || type > PLX_RING_SNAPSHOT || *data_at > batch->bytes)
         return PLX_ERR_CORRUPT;
+    record.hash = get64(b + 24);
     if (type == PLX_RING_SNAPSHOT)
         record.snapshot = first, record.time_ns = second;
     else if (first <= PLX_VBLOCK_MAX)
@@ -244,5 +239,57 @@ int plx_format_ring_record_decode(const void *buffer, const struct plx_ring_batc
     if (type == PLX_RING_WRITE)
         *data_at += (size_t)record.blocks << PLX_BLOCK_SHIFT;
     *ret_record = record;
+    return 0;
+}
+
+/* Whether all records can be, and the blocks are theirs. */
+static bool records_whole(const uint8_t *b, const struct plx_uuid *ring,
+                          const struct plx_ring_batch *batch)
+{
+    size_t data_at = plx_ring_batch_data_at(batch->records), before;
+    struct plx_ring_record record;
+
+    for (uint32_t i = 0; i < batch->records; i++) {
+        before = data_at;
+        if (plx_format_ring_record_decode(b, batch, i, &data_at, &record))
+            return false;
+        if (data_at != before &&
+            plx_ring_data_hash(ring, b + before, data_at - before) != record.hash)
+            return false;
+    }
+    return data_at == batch->bytes;
+}
+
+int plx_format_ring_batch_decode(const void *buffer, size_t available, const struct plx_uuid *ring,
+                                 struct plx_ring_batch *ret_batch, uint64_t *ret_hash)
+{
+    const uint8_t *b = buffer;
+    struct plx_ring_batch batch;
+    uint64_t hash;
+
+    if (available < PLX_BLOCK_SIZE || get32(b) != RING_BATCH_MAGIC || get32(b + 4))
+        return PLX_ERR_CORRUPT;
+    batch = (struct plx_ring_batch){
+        .vdi = get64(b + 16),
+        .epoch = get64(b + 32),
+        .first_seq = get64(b + 40),
+        .durable_seq = get64(b + 48),
+        .prev_hash = get64(b + 56),
+        .time_ns = get64(b + 64),
+        .bytes = get32(b + 24),
+        .records = get32(b + 28),
+    };
+    if (batch.bytes % PLX_BLOCK_SIZE || batch.bytes < PLX_BLOCK_SIZE || batch.bytes > available ||
+        batch.bytes > PLX_RING_BATCH_BYTES_MAX || !batch.records ||
+        batch.records > PLX_RING_RECORDS_MAX ||
+        plx_ring_batch_data_at(batch.records) > batch.bytes ||
+        !batch.first_seq || batch.first_seq > PLX_COUNTER_MAX - batch.records ||
+        batch.durable_seq >= batch.first_seq || batch.epoch > PLX_COUNTER_MAX)
+        return PLX_ERR_CORRUPT;
+    hash = batch_hash(ring, b, batch.records);
+    if (get64(b + 8) != hash || !records_whole(b, ring, &batch))
+        return PLX_ERR_CORRUPT;
+    *ret_batch = batch;
+    *ret_hash = hash;
     return 0;
 }

@@ -7,26 +7,30 @@
  * Where things lie on a member:
  *
  *     block 0, 1      superblock, slots A and B (two slots, as format.h says)
- *     from 1 MiB on   segments of 16 MiB. Each has a header block; then follow batches
+ *     from 1 MiB on   segments, 16 MiB each. Each has a header block; then follow batches
  *
  * A segment belongs to one disk, so a disk that cannot drain holds nobody else up. The records of a
  * disk are numbered 1, 2, 3 and so on, through all segments and epochs, without a gap. Batches form
- * a chain: each one names the hash of the batch before it. The hash of a batch is its checksum as
- * well. It is seeded with the ring's UUID, which is new with each ring that is created; so neither
- * leftovers of an older ring nor a guest's data is taken for a batch.
+ * a chain: each one names the hash of the batch before it. Hashes are seeded with the ring's UUID,
+ * which is new with each ring that is created; so neither leftovers of an older ring nor a guest's
+ * data is taken for a batch. The hash of a batch covers its header and its record heads, and a
+ * record head has the hash of its blocks. So a record's blocks can be read back and checked alone.
+ *
+ * What a segment's header says fits its first sector, which is written whole or not at all. Every
+ * segment has one from the ring's creation on, so a header that cannot be believed is damage.
  *
  * Superblock                          Batch                          Record head (32 bytes)
  *   0 magic "PLXRING."                  0 magic "PLXR"                 0 type
- *   8 checksum, 12 version              8 hash of what follows         8 block, or snapshot
+ *   8 checksum, 12 version              8 hash of header and heads     8 block, or snapshot
  *  16 features: compatible             16 disk (first 8 bytes)        16 blocks, or time
- *  24   read-compatible                24 bytes, 28 records           24 reserved
+ *  24   read-compatible                24 bytes, 28 records           24 hash of a WRITE's blocks
  *  32   incompatible                   32 epoch, 40 first record
  *  40 ring, 56 store, 72 host          48 durable record             Segment header
  *  88 generation, 96 openings          56 hash of the batch before     0 magic "PLXRSEG."
- * 104 member, 108 members              64 time                         8 checksum
- * 112 segments                         72 reserved, to 96             16 ring, 32 disk
+ * 104 member, 108 members              64 time                         8 checksum of 512 bytes
+ * 112 segments, 116 segment blocks     72 reserved, to 96             16 ring, 32 disk (0: free)
  * 120 member set                       96 record heads                48 epoch
- * 128 ancestors, 132 reserved           from the next multiple of     56 first record
+ * 128 ancestors, 132 alone              from the next multiple of     56 first record
  * 136 their ids, 8 bytes each           4 KiB on: the blocks of       64 hash of the batch before
  * 512 host's name, 64 bytes             WRITE records, in order
  *
@@ -40,7 +44,9 @@
 #include "engine/format/format.h"
 
 #define PLX_RING_VERSION 1u
-#define PLX_RING_SEGMENT_BYTES (16ull << 20)
+#define PLX_RING_SEGMENT_BYTES (16ull << 20) /* of a ring that a person makes; tests have less */
+#define PLX_RING_SEGMENT_BLOCKS_MIN 8u
+#define PLX_RING_SEGMENT_BLOCKS_MAX 65536u
 #define PLX_RING_SEGMENTS_AT (1ull << 20) /* where the first segment begins */
 #define PLX_RING_SEGMENTS_MAX (1u << 20)
 #define PLX_RING_ANCESTORS_MAX 32u
@@ -54,7 +60,8 @@ struct plx_ring_super {
     uint64_t generation;
     uint64_t openings; /* rises with each opening: tells an old copy of the ring */
     uint32_t member, members;
-    uint32_t segments;
+    uint32_t segments, segment_blocks;
+    bool alone; /* this member makes up its set by itself: the other one was lost */
     uint64_t set;
     uint64_t ancestor[PLX_RING_ANCESTORS_MAX]; /* oldest first */
     uint32_t ancestors;
@@ -68,22 +75,25 @@ int plx_format_ring_super_decode(const void *block, struct plx_ring_super *ret_s
 bool plx_ring_set_descends(const struct plx_ring_super *super, uint64_t marked);
 
 struct plx_ring_segment {
-    struct plx_uuid vdi;
-    uint64_t epoch;     /* of its first record */
+    struct plx_uuid vdi; /* zero: it is free, and so are the other fields */
+    uint64_t epoch;      /* of all its records */
     uint64_t first_seq; /* number of its first record */
     uint64_t prev_hash; /* of the batch before it; 0: there was none */
 };
 
 void plx_format_ring_segment_encode(const struct plx_uuid *ring,
                                     const struct plx_ring_segment *segment, void *block);
-/* NOT_FOUND: no segment of this ring, so it is free. CORRUPT: one that cannot be believed. */
+/* CORRUPT: it was damaged, or is another ring's; *fault says why. */
 int plx_format_ring_segment_decode(const void *block, const struct plx_uuid *ring,
                                    struct plx_ring_segment *ret_segment, struct plx_fault *fault);
 
 #define PLX_RING_BATCH_HEADER_BYTES 96u
 #define PLX_RING_RECORD_BYTES 32u
-#define PLX_RING_BATCH_BYTES_MAX (1ull << 20)
-#define PLX_RING_WRITE_MAX 128u /* blocks in one WRITE record */
+#define PLX_RING_HEADS_MAX (8u * PLX_BLOCK_SIZE) /* a batch's header and record heads, at most */
+#define PLX_RING_WRITE_MAX 256u                  /* blocks in one WRITE record */
+#define PLX_RING_BATCH_BYTES_MAX (PLX_RING_HEADS_MAX + PLX_RING_WRITE_MAX * PLX_BLOCK_SIZE)
+#define PLX_RING_RECORDS_MAX                                                                       \
+    ((PLX_RING_HEADS_MAX - PLX_RING_BATCH_HEADER_BYTES) / PLX_RING_RECORD_BYTES)
 
 struct plx_ring_batch {
     uint64_t vdi; /* plx_format_vdi_word() */
@@ -108,7 +118,8 @@ static inline size_t plx_ring_batch_data_at(uint32_t records)
  */
 uint64_t plx_format_ring_batch_encode(const struct plx_uuid *ring,
                                       const struct plx_ring_batch *batch, void *buffer);
-/* Checks all but the record heads. CORRUPT: there is no batch here, which is the normal end. */
+/* Checks everything, record heads and blocks as well. CORRUPT: there is no batch here, which is the
+ * normal end. */
 int plx_format_ring_batch_decode(const void *buffer, size_t available, const struct plx_uuid *ring,
                                  struct plx_ring_batch *ret_batch, uint64_t *ret_hash);
 
@@ -122,7 +133,10 @@ struct plx_ring_record {
     enum plx_ring_record_type type;
     uint64_t block, blocks;     /* WRITE, UNMAP */
     uint64_t snapshot, time_ns; /* SNAPSHOT */
+    uint64_t hash;              /* WRITE: of its blocks, plx_ring_data_hash() */
 };
+
+uint64_t plx_ring_data_hash(const struct plx_uuid *ring, const void *data, size_t bytes);
 
 void plx_format_ring_record_encode(const struct plx_ring_record *record, uint32_t index,
                                    void *buffer);
