@@ -260,12 +260,11 @@ static bool records_whole(const uint8_t *b, const struct plx_uuid *ring,
     return data_at == batch->bytes;
 }
 
-int plx_format_ring_batch_decode(const void *buffer, size_t available, const struct plx_uuid *ring,
-                                 struct plx_ring_batch *ret_batch, uint64_t *ret_hash)
+int plx_format_ring_batch_head(const void *buffer, size_t available,
+                               struct plx_ring_batch *ret_batch)
 {
     const uint8_t *b = buffer;
     struct plx_ring_batch batch;
-    uint64_t hash;
 
     if (available < PLX_BLOCK_SIZE || get32(b) != RING_BATCH_MAGIC || get32(b + 4))
         return PLX_ERR_CORRUPT;
@@ -279,15 +278,28 @@ int plx_format_ring_batch_decode(const void *buffer, size_t available, const str
         .bytes = get32(b + 24),
         .records = get32(b + 28),
     };
-    if (batch.bytes % PLX_BLOCK_SIZE || batch.bytes < PLX_BLOCK_SIZE || batch.bytes > available ||
+    if (batch.bytes % PLX_BLOCK_SIZE || batch.bytes > available ||
         batch.bytes > PLX_RING_BATCH_BYTES_MAX || !batch.records ||
         batch.records > PLX_RING_RECORDS_MAX ||
-        plx_ring_batch_data_at(batch.records) > batch.bytes ||
-        !batch.first_seq || batch.first_seq > PLX_COUNTER_MAX - batch.records ||
-        batch.durable_seq >= batch.first_seq || batch.epoch > PLX_COUNTER_MAX)
+        plx_ring_batch_data_at(batch.records) > batch.bytes || !batch.first_seq ||
+        batch.first_seq > PLX_COUNTER_MAX - batch.records || batch.durable_seq >= batch.first_seq ||
+        batch.epoch > PLX_COUNTER_MAX)
         return PLX_ERR_CORRUPT;
-    hash = batch_hash(ring, b, batch.records);
-    if (get64(b + 8) != hash || !records_whole(b, ring, &batch))
+    *ret_batch = batch;
+    return 0;
+}
+
+int plx_format_ring_batch_decode(const void *buffer, size_t available, const struct plx_uuid *ring,
+                                 struct plx_ring_batch *ret_batch, uint64_t *ret_hash)
+{
+    struct plx_ring_batch batch;
+    uint64_t hash;
+    int error = plx_format_ring_batch_head(buffer, available, &batch);
+
+    if (error)
+        return error;
+    hash = batch_hash(ring, buffer, batch.records);
+    if (get64((const uint8_t *)buffer + 8) != hash || !records_whole(buffer, ring, &batch))
         return PLX_ERR_CORRUPT;
     *ret_batch = batch;
     *ret_hash = hash;

@@ -77,8 +77,8 @@ bool plx_ring_set_descends(const struct plx_ring_super *super, uint64_t marked);
 struct plx_ring_segment {
     struct plx_uuid vdi; /* zero: it is free, and so are the other fields */
     uint64_t epoch;      /* of all its records */
-    uint64_t first_seq; /* number of its first record */
-    uint64_t prev_hash; /* of the batch before it; 0: there was none */
+    uint64_t first_seq;  /* number of its first record */
+    uint64_t prev_hash;  /* of the batch before it; 0: there was none */
 };
 
 void plx_format_ring_segment_encode(const struct plx_uuid *ring,
@@ -118,6 +118,9 @@ static inline size_t plx_ring_batch_data_at(uint32_t records)
  */
 uint64_t plx_format_ring_batch_encode(const struct plx_uuid *ring,
                                       const struct plx_ring_batch *batch, void *buffer);
+/* What the header says; its hash is not compared, but its numbers are checked. */
+int plx_format_ring_batch_head(const void *buffer, size_t available,
+                               struct plx_ring_batch *ret_batch);
 /* Checks everything, record heads and blocks as well. CORRUPT: there is no batch here, which is the
  * normal end. */
 int plx_format_ring_batch_decode(const void *buffer, size_t available, const struct plx_uuid *ring,

@@ -1,0 +1,502 @@
+/* chain.c - what is appended to a disk's chain, made durable, done, and released.
+ *
+ * CHAIN-1  Group commit: while a batch of the chain is being written, what comes waits for the next
+ *     one, unless it fills a batch. A batch is written to all members of the set.
+ * CHAIN-2  A segment has records of one disk and one epoch. So each opening begins a segment, and
+ *     nothing is ever written over what an earlier opening has left. The header is written along
+ *     with the segment's first batch, in one transfer.
+ * CHAIN-3  A batch is durable when a flush that began after it had been written has ended, on all
+ *     members of the set, and all batches before it in the chain are durable. What a batch calls
+ *     durable was so when it was formed (scan.c relies on it).
+ * CHAIN-4  An item is done, in order, when its batch is durable; since a member was lost, not
+ *     before the new set is durable on the survivor and in the disk's mark (MEMBER-2).
+ * CHAIN-5  A segment is free when all its records were released, never before.
+ * CHAIN-6  One segment is left to each chain that has none: a disk that cannot drain may fill the
+ *     ring, but not for the others.
+ * Loop: the ring's; nothing here blocks.
+ * Crash story: a torn or lost batch was never done, nor was any behind it. Batches behind it may be
+ *   whole on the medium; the chain of hashes does not lead to them. A header without its batch is
+ *   a claim without records, which a segment of a later epoch overrules.
+ */
+#include "engine/ring/ring_inside.h"
+
+static struct plx_ring_part *part_at(const struct plx_ring *ring, uint32_t segment)
+{
+    return &ring->parts[segment];
+}
+
+/* ---- Segments ---- */
+
+void plx_ring_part_free(struct plx_ring *ring, uint32_t segment)
+{
+    part_at(ring, segment)->use = PLX_RING_FREE;
+    ring->free_parts++;
+}
+
+void plx_ring_chain_add(struct plx_ring_chain *chain, uint32_t segment, uint64_t last_seq)
+{
+    struct plx_ring_part *part = part_at(chain->ring, segment);
+
+    part->use = PLX_RING_CHAINED;
+    part->last_seq = last_seq;
+    part->next = PLX_RING_NOWHERE;
+    if (chain->segments++)
+        part_at(chain->ring, chain->current)->next = segment;
+    else
+        chain->first = segment;
+    chain->current = segment;
+}
+
+/* CHAIN-5 */
+static void free_released(struct plx_ring_chain *chain)
+{
+    while (chain->segments) {
+        uint32_t segment = chain->first;
+
+        if (part_at(chain->ring, segment)->last_seq > chain->released_seq ||
+            (chain->begun && segment == chain->current)) /* it gets more */
+            return;
+        chain->first = part_at(chain->ring, segment)->next;
+        chain->segments--;
+        plx_ring_part_free(chain->ring, segment);
+    }
+}
+
+void plx_ring_release(struct plx_ring_chain *chain, uint64_t seq)
+{
+    PLX_ASSERT(seq <= chain->done_seq);
+    chain->released_seq = plx_max_u64(chain->released_seq, seq);
+    free_released(chain);
+}
+
+/* CHAIN-6 */
+static bool may_take(const struct plx_ring_chain *chain)
+{
+    uint32_t others = 0;
+
+    for (const struct plx_ring_chain *c = chain->ring->chains; c; c = c->next)
+        others += c != chain && !c->segments;
+    return chain->ring->free_parts > (chain->segments ? others : 0);
+}
+
+/* The chain goes on in a segment of its own epoch. The header goes to the buffer. */
+static bool take_segment(struct plx_ring_chain *chain, uint8_t *header)
+{
+    struct plx_ring *ring = chain->ring;
+    struct plx_ring_segment head = {
+        .vdi = chain->vdi,
+        .epoch = chain->epoch,
+        .first_seq = chain->formed_seq + 1,
+        .prev_hash = chain->hash,
+    };
+    struct plx_ring_part *part;
+
+    chain->begun = false;
+    free_released(chain); /* the one that it leaves may have been kept for this only */
+    chain->full = !may_take(chain);
+    if (chain->full)
+        return false;
+    while (part_at(ring, ring->cursor)->use != PLX_RING_FREE)
+        ring->cursor = (ring->cursor + 1) % ring->segments;
+    part = part_at(ring, ring->cursor);
+    ring->free_parts--;
+    for (unsigned m = 0; m < ring->count; m++) {
+        part->head[m] = head;
+        part->whole[m] = true;
+        part->settled[m] = false;
+    }
+    plx_format_ring_segment_encode(&ring->id, &head, header);
+    plx_ring_chain_add(chain, ring->cursor, head.first_seq);
+    ring->cursor = (ring->cursor + 1) % ring->segments;
+    chain->begun = true; /* CHAIN-2 */
+    chain->at = PLX_BLOCK_SIZE;
+    return true;
+}
+
+/* ---- Appending ---- */
+
+static void push(struct plx_ring_item **head, struct plx_ring_item **tail,
+                 struct plx_ring_item *item)
+{
+    item->next = NULL;
+    if (*head)
+        (*tail)->next = item;
+    else
+        *head = item;
+    *tail = item;
+}
+
+static size_t data_bytes(const struct plx_ring_item *item)
+{
+    return item->record.type == PLX_RING_WRITE ? item->record.blocks * PLX_BLOCK_SIZE : 0;
+}
+
+void plx_ring_append(struct plx_ring_chain *chain, struct plx_ring_item *item)
+{
+    size_t bytes = data_bytes(item);
+
+    PLX_ASSERT(plx_ring_batch_data_at(1) + bytes <= plx_ring_batch_limit(chain->ring));
+    PLX_ASSERT(item->record.type != PLX_RING_WRITE ||
+               (bytes && item->record.blocks <= PLX_RING_WRITE_MAX));
+    item->seq = ++chain->last_seq;
+    item->error = 0;
+    item->place = (struct plx_ring_place){0};
+    push(&chain->waiting, &chain->last_waiting, item);
+    chain->waiting_bytes += bytes;
+}
+
+/* How many of the items that wait fit into a batch of `room` bytes, and its bytes. */
+static uint32_t fit(const struct plx_ring_chain *chain, size_t room, size_t *ret_bytes)
+{
+    uint32_t count = 0;
+    size_t data = 0, bytes = 0;
+
+    for (const struct plx_ring_item *i = chain->waiting; i && count < PLX_RING_RECORDS_MAX;
+         i = i->next) {
+        if (plx_ring_batch_data_at(count + 1) + data + data_bytes(i) > room)
+            break;
+        data += data_bytes(i);
+        bytes = plx_ring_batch_data_at(++count) + data;
+    }
+    *ret_bytes = bytes;
+    return count;
+}
+
+static void gather(const struct plx_ring_item *item, uint8_t *to)
+{
+    for (int i = 0; i < item->iovcnt; to += item->iov[i++].iov_len)
+        memcpy(to, item->iov[i].iov_base, item->iov[i].iov_len);
+}
+
+/* Puts the first `count` items that wait into the batch, which will lie at this offset. */
+static void fill(struct plx_ring_chain *chain, struct plx_ring_flight *flight, uint8_t *batch,
+                 uint32_t count, uint64_t offset)
+{
+    size_t data_at = plx_ring_batch_data_at(count);
+
+    memset(batch, 0, data_at);
+    for (uint32_t i = 0; i < count; i++) {
+        struct plx_ring_item *item = chain->waiting;
+        size_t bytes = data_bytes(item);
+
+        chain->waiting = item->next;
+        chain->waiting_bytes -= bytes;
+        push(&flight->items, &flight->last_item, item);
+        if (bytes) {
+            gather(item, batch + data_at);
+            item->record.hash = plx_ring_data_hash(&chain->ring->id, batch + data_at, bytes);
+            item->place = (struct plx_ring_place){offset + data_at, (uint32_t)item->record.blocks,
+                                                  item->record.hash};
+        }
+        plx_format_ring_record_encode(&item->record, i, batch);
+        data_at += bytes;
+    }
+}
+
+/* Forms a batch and writes it. header: the segment's is in the buffer and goes along. */
+static void launch(struct plx_ring_chain *chain, struct plx_ring_flight *flight, uint32_t count,
+                   size_t bytes, bool header)
+{
+    struct plx_ring *ring = chain->ring;
+    uint64_t offset = plx_ring_offset(ring, chain->current) + chain->at;
+    uint8_t *batch = flight->buffer + PLX_BLOCK_SIZE;
+    struct plx_ring_batch head = {
+        .vdi = plx_format_vdi_word(&chain->vdi),
+        .epoch = chain->epoch,
+        .first_seq = chain->formed_seq + 1,
+        .durable_seq = chain->durable_seq, /* CHAIN-3 */
+        .prev_hash = chain->hash,
+        .time_ns = plx_env_now_ns(ring->options.env),
+        .bytes = (uint32_t)bytes,
+        .records = count,
+    };
+
+    fill(chain, flight, batch, count, offset);
+    chain->hash = plx_format_ring_batch_encode(&ring->id, &head, batch);
+    chain->formed_seq += count;
+    chain->at += bytes;
+    part_at(ring, chain->current)->last_seq = chain->formed_seq;
+    if (header) {
+        offset -= PLX_BLOCK_SIZE;
+        bytes += PLX_BLOCK_SIZE;
+        batch -= PLX_BLOCK_SIZE;
+    }
+    flight->last_seq = chain->formed_seq;
+    flight->state = PLX_FLIGHT_WRITING;
+    for (unsigned m = 0; m < ring->count; m++)
+        if (!ring->members[m].lost)
+            plx_ring_submit(ring, &flight->xfers[m], m, PLX_IO_WRITE, offset, batch, bytes,
+                            &flight->join);
+}
+
+static struct plx_ring_flight *idle_flight(struct plx_ring *ring)
+{
+    for (unsigned i = 0; i < PLX_RING_FLIGHTS; i++)
+        if (ring->flights[i].state == PLX_FLIGHT_IDLE)
+            return &ring->flights[i];
+    return NULL;
+}
+
+/* CHAIN-1 */
+static bool may_form(const struct plx_ring_chain *chain)
+{
+    unsigned count = 0;
+    bool writing = false;
+
+    for (const struct plx_ring_flight *f = chain->flights; f; f = f->next) {
+        count++;
+        writing |= f->state == PLX_FLIGHT_WRITING;
+    }
+    return chain->waiting && count < PLX_RING_CHAIN_FLIGHTS &&
+           (!writing || chain->waiting_bytes + PLX_BLOCK_SIZE >= plx_ring_batch_limit(chain->ring));
+}
+
+static bool form(struct plx_ring_chain *chain)
+{
+    struct plx_ring *ring = chain->ring;
+    struct plx_ring_flight *flight = may_form(chain) ? idle_flight(ring) : NULL;
+    size_t limit = plx_ring_batch_limit(ring), bytes;
+    uint32_t count = 0;
+    bool header = false;
+
+    if (!flight)
+        return false;
+    if (chain->begun)
+        count = fit(chain, (size_t)plx_min_u64(limit, ring->segment_bytes - chain->at), &bytes);
+    if (!count) {
+        header = true;
+        if (!take_segment(chain, flight->buffer))
+            return false;
+        count = fit(chain, limit, &bytes);
+    }
+    *flight = (struct plx_ring_flight){.buffer = flight->buffer, .chain = chain};
+    if (chain->flights)
+        chain->last_flight->next = flight;
+    else
+        chain->flights = flight;
+    chain->last_flight = flight;
+    launch(chain, flight, count, bytes, header);
+    return true;
+}
+
+/* Each chain in turn, so that none waits for a flight for ever. */
+static bool form_all(struct plx_ring *ring)
+{
+    struct plx_ring_chain **link = &ring->chains, *chain, *last = ring->last_chain;
+    bool formed = false;
+
+    while ((chain = *link) != NULL) {
+        bool end = chain == last;
+
+        if (!form(chain)) {
+            link = &chain->next;
+        } else {
+            formed = true;
+            if (chain->next) {
+                *link = chain->next;
+                chain->next = NULL;
+                ring->last_chain->next = chain;
+                ring->last_chain = chain;
+            }
+        }
+        if (end)
+            break;
+    }
+    return formed;
+}
+
+/* ---- Durable, done ---- */
+
+bool plx_ring_flush_begin(struct plx_ring *ring)
+{
+    bool wanted = false;
+
+    for (unsigned i = 0; i < PLX_RING_FLIGHTS && !ring->flushing; i++)
+        if (ring->flights[i].state == PLX_FLIGHT_WRITTEN) {
+            ring->flights[i].state = PLX_FLIGHT_FLUSHING;
+            wanted = true;
+        }
+    if (!wanted)
+        return false;
+    ring->flushing = true;
+    ring->flush_join = (struct plx_ring_join){0};
+    for (unsigned m = 0; m < ring->count; m++)
+        if (!ring->members[m].lost && ring->members[m].device->volatile_cache)
+            plx_ring_submit(ring, &ring->members[m].flush, m, PLX_IO_FLUSH, 0, NULL, 0,
+                            &ring->flush_join);
+    return true;
+}
+
+static bool flush_end(struct plx_ring *ring)
+{
+    if (!ring->flushing || ring->flush_join.pending)
+        return false;
+    ring->flushing = false;
+    plx_ring_members_lost(ring, &ring->flush_join);
+    for (unsigned i = 0; i < PLX_RING_FLIGHTS && !ring->sticky; i++)
+        if (ring->flights[i].state == PLX_FLIGHT_FLUSHING)
+            ring->flights[i].state = PLX_FLIGHT_DURABLE;
+    return true;
+}
+
+static bool writes_end(struct plx_ring *ring)
+{
+    bool any = false;
+
+    for (unsigned i = 0; i < PLX_RING_FLIGHTS; i++) {
+        struct plx_ring_flight *flight = &ring->flights[i];
+
+        if (flight->join.pending)
+            continue;
+        if (flight->state == PLX_FLIGHT_WRITING) {
+            plx_ring_members_lost(ring, &flight->join);
+            flight->state = PLX_FLIGHT_WRITTEN;
+            any = true;
+        } else if (flight->state == PLX_FLIGHT_DEAD) {
+            flight->state = PLX_FLIGHT_IDLE;
+        }
+    }
+    return any;
+}
+
+/* CHAIN-3: what is durable up to here leaves its flights to others. */
+static bool settle(struct plx_ring_chain *chain)
+{
+    struct plx_ring_flight *flight;
+    bool any = false;
+
+    while ((flight = chain->flights) != NULL && flight->state == PLX_FLIGHT_DURABLE) {
+        chain->durable_seq = flight->last_seq;
+        chain->flights = flight->next;
+        while (flight->items) {
+            struct plx_ring_item *item = flight->items;
+
+            flight->items = item->next;
+            push(&chain->durable, &chain->last_durable, item);
+        }
+        flight->state = PLX_FLIGHT_IDLE;
+        any = true;
+    }
+    return any;
+}
+
+/* CHAIN-4 */
+static bool held(const struct plx_ring_chain *chain)
+{
+    const struct plx_ring *ring = chain->ring;
+
+    return chain->set != ring->set ||
+           (ring->reset != PLX_RESET_NONE && ring->reset != PLX_RESET_MIRRORING);
+}
+
+static bool deliver(struct plx_ring_chain *chain)
+{
+    struct plx_ring_item *item;
+    bool any = false;
+
+    while ((item = chain->durable) != NULL && !held(chain)) {
+        chain->durable = item->next;
+        chain->done_seq = item->seq;
+        any = true;
+        item->done(item);
+    }
+    return any;
+}
+
+static void fail_items(struct plx_ring_item *item, int error)
+{
+    while (item) {
+        struct plx_ring_item *next = item->next;
+
+        item->error = error;
+        item->done(item);
+        item = next;
+    }
+}
+
+/* MEMBER-3: in order, what is on its way and then what waits. */
+static bool fail_chain(struct plx_ring_chain *chain, int error)
+{
+    struct plx_ring_item *durable = chain->durable, *waiting = chain->waiting;
+    struct plx_ring_flight *flight;
+
+    if (!durable && !waiting && !chain->flights)
+        return false;
+    chain->durable = chain->waiting = NULL;
+    chain->waiting_bytes = 0;
+    fail_items(durable, error);
+    while ((flight = chain->flights) != NULL) {
+        struct plx_ring_item *items = flight->items;
+
+        chain->flights = flight->next;
+        flight->items = NULL;
+        flight->state = PLX_FLIGHT_DEAD;
+        fail_items(items, error);
+    }
+    fail_items(waiting, error);
+    return true;
+}
+
+bool plx_ring_chains_step(struct plx_ring *ring)
+{
+    bool any = writes_end(ring);
+
+    any |= flush_end(ring);
+    for (struct plx_ring_chain *chain = ring->chains; chain; chain = chain->next)
+        if (ring->sticky)
+            any |=
+                fail_chain(chain, chain->flights || chain->durable ? ring->sticky : PLX_ERR_STICKY);
+        else
+            any |= settle(chain) | deliver(chain);
+    return ring->sticky ? any : any | form_all(ring);
+}
+
+void plx_ring_chain_marked(struct plx_ring_chain *chain, uint64_t set)
+{
+    chain->set = set;
+}
+
+void plx_ring_chain_get_info(const struct plx_ring_chain *chain,
+                             struct plx_ring_chain_info *ret_info)
+{
+    *ret_info = (struct plx_ring_chain_info){
+        .last_seq = chain->last_seq,
+        .durable_seq = chain->durable_seq,
+        .done_seq = chain->done_seq,
+        .released_seq = chain->released_seq,
+        .segments = chain->segments,
+        .full = chain->full && chain->waiting,
+        .unmarked = chain->set != chain->ring->set,
+    };
+}
+
+/* What was not released is unknown again, until the next opening looks at it. */
+void plx_ring_chain_close(struct plx_ring_chain *chain)
+{
+    struct plx_ring *ring = chain->ring;
+    struct plx_ring_chain **link = &ring->chains, *before = NULL;
+    bool released = chain->released_seq >= chain->formed_seq;
+
+    PLX_ASSERT(!chain->waiting && !chain->flights && !chain->durable);
+    while (*link != chain) {
+        before = *link;
+        link = &(*link)->next;
+    }
+    *link = chain->next;
+    if (ring->last_chain == chain)
+        ring->last_chain = before;
+    for (uint32_t s = chain->segments ? chain->first : PLX_RING_NOWHERE, next;
+         s != PLX_RING_NOWHERE; s = next) {
+        struct plx_ring_part *part = part_at(ring, s);
+
+        next = part->next;
+        if (released)
+            plx_ring_part_free(ring, s);
+        else
+            part->use = PLX_RING_UNKNOWN;
+    }
+    for (uint32_t s = 0; s < ring->segments; s++)
+        if (part_at(ring, s)->use == PLX_RING_ASIDE && plx_ring_part_is_of(ring, s, &chain->vdi))
+            part_at(ring, s)->use = PLX_RING_UNKNOWN;
+    free(chain);
+}

@@ -1,0 +1,442 @@
+/* ring.c - rings made, opened and closed; turns; records read back.
+ *
+ * RING-1  A ring that is opened to write has more openings than ever before, durably on all its
+ *     members, before anything else is written. So a copy of the ring that was made before is told
+ *     by the marks on the store, which name the openings.
+ * RING-2  One of two members is enough only if its set is its own already, or by the operator's
+ *     word. Then its new set is durable before anything else is written (member.c).
+ * RING-3  Of two members whose sets differ, one that is an ancestor's is set aside. If neither is,
+ *     each went on without the other, and nobody can tell which one counts.
+ * RING-4  A turn is never entered twice, and never blocks.
+ * Loop: this is the ring's part of the caller's loop.
+ * Crash story: while a ring is made, superblocks go first and come last, so there is none, or one
+ *   on the first member only, which is refused.
+ */
+#include "engine/ring/ring_inside.h"
+
+/* ---- Made, erased ---- */
+
+static int write_zeroes(struct plx_ring *ring, unsigned member, const uint8_t *zeroes)
+{
+    int error = plx_ring_transfer_sync(ring, member, PLX_IO_WRITE, 0, (void *)(uintptr_t)zeroes,
+                                       (size_t)2 * PLX_BLOCK_SIZE);
+
+    return error ? error : plx_ring_flush_member(ring, 0);
+}
+
+/* A ring of one device that is not open yet. */
+static void init_for(struct plx_ring *ring, struct plx_device *device)
+{
+    *ring = (struct plx_ring){.count = 1};
+    ring->members[0].device = device;
+}
+
+int plx_ring_recognise(struct plx_device *device, struct plx_ring_super *ret_super,
+                       struct plx_fault *fault)
+{
+    struct plx_ring ring;
+    int error;
+
+    init_for(&ring, device);
+    error = plx_ring_super_read(&ring, 0, fault);
+    if (!error)
+        *ret_super = ring.members[0].super;
+    return error;
+}
+
+int plx_ring_erase(struct plx_device *device, struct plx_fault *fault)
+{
+    static const uint8_t zeroes[2 * PLX_BLOCK_SIZE];
+    struct plx_ring ring;
+    int error;
+
+    init_for(&ring, device);
+    error = write_zeroes(&ring, 0, zeroes);
+    return error ? plx_fault_set(fault, error, "%s: %s", device->name, plx_error_text(error)) : 0;
+}
+
+static int write_free_headers(struct plx_ring *ring, const struct plx_ring_super *super)
+{
+    static const struct plx_ring_segment unused;
+    uint64_t segment_bytes = (uint64_t)super->segment_blocks * PLX_BLOCK_SIZE;
+    uint8_t *block = malloc(PLX_BLOCK_SIZE);
+    int error = block ? 0 : PLX_ERR_NOMEM;
+
+    if (block)
+        plx_format_ring_segment_encode(&super->ring, &unused, block);
+    for (uint32_t s = 0; s < super->segments && !error; s++)
+        error = plx_ring_transfer_sync(
+            ring, 0, PLX_IO_WRITE, PLX_RING_SEGMENTS_AT + s * segment_bytes, block, PLX_BLOCK_SIZE);
+    free(block);
+    return error ? error : plx_ring_flush_member(ring, 0);
+}
+
+static int write_supers(struct plx_ring *ring, const struct plx_ring_super *super)
+{
+    uint8_t *blocks = malloc((size_t)2 * PLX_BLOCK_SIZE);
+    int error;
+
+    if (!blocks)
+        return PLX_ERR_NOMEM;
+    plx_format_ring_super_encode(super, blocks);
+    memcpy(blocks + PLX_BLOCK_SIZE, blocks, PLX_BLOCK_SIZE);
+    error = plx_ring_transfer_sync(ring, 0, PLX_IO_WRITE, 0, blocks, (size_t)2 * PLX_BLOCK_SIZE);
+    free(blocks);
+    return error ? error : plx_ring_flush_member(ring, 0);
+}
+
+static int may_create(struct plx_device *device, bool replace, struct plx_fault *fault)
+{
+    struct plx_ring_super super;
+    int error = plx_ring_recognise(device, &super, fault);
+
+    if (error == PLX_ERR_NOT_FOUND)
+        return 0;
+    if (error && error != PLX_ERR_CORRUPT && error != PLX_ERR_UNSUPPORTED)
+        return error;
+    return replace ? 0
+                   : plx_fault_set(fault, PLX_ERR_EXISTS,
+                                   "%s: there is a ring, whose writes may not be on the store yet",
+                                   device->name);
+}
+
+static int plan_super(struct plx_device *const devices[], unsigned count,
+                      const struct plx_ring_create_options *options,
+                      struct plx_ring_super *ret_super, struct plx_fault *fault)
+{
+    uint64_t bytes = devices[0]->bytes, segments;
+    struct plx_ring_super super = {
+        .store = options->store,
+        .host = options->host,
+        .generation = 1,
+        .members = count,
+        .segment_blocks = options->segment_blocks ? options->segment_blocks
+                                                  : PLX_RING_SEGMENT_BYTES / PLX_BLOCK_SIZE,
+    };
+
+    memcpy(super.host_name, options->host_name, sizeof super.host_name);
+    for (unsigned i = 1; i < count; i++)
+        bytes = plx_min_u64(bytes, devices[i]->bytes);
+    segments = bytes < PLX_RING_SEGMENTS_AT
+                   ? 0
+                   : (bytes - PLX_RING_SEGMENTS_AT) / PLX_BLOCK_SIZE / super.segment_blocks;
+    super.segments = (uint32_t)plx_min_u64(segments, PLX_RING_SEGMENTS_MAX);
+    if (super.segments < 2)
+        return plx_fault_set(
+            fault, PLX_ERR_INVALID, "a ring needs two segments of %u KiB, and %u KiB before them",
+            super.segment_blocks * (PLX_BLOCK_SIZE >> 10), (unsigned)(PLX_RING_SEGMENTS_AT >> 10));
+    options->env->random(options->env, &super.ring, sizeof super.ring);
+    do {
+        options->env->random(options->env, &super.set, sizeof super.set);
+    } while (!super.set);
+    *ret_super = super;
+    return 0;
+}
+
+int plx_ring_create(struct plx_device *const devices[], unsigned count,
+                    const struct plx_ring_create_options *options, struct plx_fault *fault)
+{
+    struct plx_ring_super super;
+    struct plx_ring ring;
+    int error = 0;
+
+    PLX_ASSERT(count >= 1 && count <= PLX_RING_MEMBERS);
+    for (unsigned i = 0; i < count && !error; i++)
+        error = may_create(devices[i], options->replace, fault);
+    if (!error)
+        error = plan_super(devices, count, options, &super, fault);
+    for (unsigned i = 0; i < count && !error; i++)
+        error = plx_ring_erase(devices[i], fault);
+    for (unsigned i = 0; i < count && !error; i++) {
+        init_for(&ring, devices[i]);
+        super.member = i;
+        error = write_free_headers(&ring, &super);
+        if (!error)
+            error = write_supers(&ring, &super);
+        if (error)
+            plx_fault_set(fault, error, "%s: %s", devices[i]->name, plx_error_text(error));
+    }
+    return error;
+}
+
+/* ---- Opened, closed ---- */
+
+static void swap_members(struct plx_ring *ring)
+{
+    struct plx_ring_member first = ring->members[0];
+
+    ring->members[0] = ring->members[1];
+    ring->members[1] = first;
+}
+
+/* The first member counts, the second one is left out. */
+static void set_aside(struct plx_ring *ring)
+{
+    ring->count = 1;
+    plx_ring_event(ring, PLX_ERR_MISSING,
+                   "%s: the ring went on without this member, so it is not used any more",
+                   ring->members[1].device->name);
+}
+
+/* RING-3 */
+static int compare_members(struct plx_ring *ring, struct plx_fault *fault)
+{
+    const struct plx_ring_super *a = &ring->members[0].super, *b = &ring->members[1].super;
+    const char *one = ring->members[0].device->name, *two = ring->members[1].device->name;
+
+    if (!plx_uuid_equal(&a->ring, &b->ring) || a->member == b->member ||
+        a->segments != b->segments || a->segment_blocks != b->segment_blocks)
+        return plx_fault_set(fault, PLX_ERR_INVALID, "%.200s and %.200s are no members of one ring",
+                             one, two);
+    if (a->set == b->set)
+        return 0;
+    if (plx_ring_set_descends(b, a->set))
+        swap_members(ring);
+    else if (!plx_ring_set_descends(a, b->set))
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "%.160s and %.160s: each was used without the other, so nobody can "
+                             "tell which one has all writes; open the ring with one of them",
+                             one, two);
+    set_aside(ring);
+    return 0;
+}
+
+/* Reads the superblocks. Who cannot be used is not among the members afterwards. */
+static int find_members(struct plx_ring *ring, struct plx_device *const devices[], unsigned count,
+                        struct plx_fault *fault)
+{
+    struct plx_fault why = {0};
+    int error = 0, last = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        ring->members[ring->count].device = devices[i];
+        ring->count++;
+        last = plx_ring_super_read(ring, ring->count - 1, &why);
+        if (!last)
+            continue;
+        ring->count--;
+        if (!error || error == PLX_ERR_NOT_FOUND) {
+            error = last;
+            if (fault)
+                *fault = why;
+        }
+    }
+    if (!ring->count)
+        return error;
+    if (ring->count == 2)
+        return compare_members(ring, fault);
+    if (ring->members[0].super.members == 1 || ring->members[0].super.alone ||
+        ring->options.alone || ring->options.read_only) /* RING-2 */
+        return 0;
+    return plx_fault_set(fault, PLX_ERR_MISSING,
+                         "%.200s: the other member of the ring is missing%s%.200s",
+                         ring->members[0].device->name, error ? ": " : "", error ? why.text : "");
+}
+
+/* RING-1, RING-2 */
+static int begin_writing(struct plx_ring *ring, struct plx_fault *fault)
+{
+    uint64_t openings = 0;
+    int error = 0;
+
+    for (unsigned m = 0; m < ring->count; m++)
+        openings = plx_max_u64(openings, ring->members[m].super.openings);
+    for (unsigned m = 0; m < ring->count && !error; m++) {
+        struct plx_ring_super super = ring->members[m].super;
+
+        super.openings = openings + 1;
+        if (ring->count < super.members && !super.alone)
+            plx_ring_super_leave_set(ring, &super);
+        error = plx_ring_super_write(ring, m, &super);
+        if (error)
+            plx_fault_set(fault, error, "%s: %s", ring->members[m].device->name,
+                          plx_error_text(error));
+    }
+    return error;
+}
+
+static int allocate(struct plx_ring *ring)
+{
+    size_t flight = PLX_BLOCK_SIZE + plx_ring_batch_limit(ring);
+
+    ring->memory = malloc(PLX_BLOCK_SIZE + PLX_RING_FLIGHTS * flight);
+    if (!ring->memory)
+        return PLX_ERR_NOMEM;
+    ring->reset_block = ring->memory;
+    for (unsigned i = 0; i < PLX_RING_FLIGHTS; i++)
+        ring->flights[i].buffer = ring->memory + PLX_BLOCK_SIZE + i * flight;
+    return 0;
+}
+
+int plx_ring_open(struct plx_device *const devices[], unsigned count,
+                  const struct plx_ring_options *options, struct plx_ring **ret_ring,
+                  struct plx_fault *fault)
+{
+    struct plx_ring *ring = calloc(1, sizeof *ring);
+    const struct plx_ring_super *super;
+    int error;
+
+    PLX_ASSERT(count >= 1 && count <= PLX_RING_MEMBERS);
+    if (!ring)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "%s", plx_error_text(PLX_ERR_NOMEM));
+    ring->options = *options;
+    error = find_members(ring, devices, count, fault);
+    super = &ring->members[0].super;
+    if (!error) {
+        ring->id = super->ring;
+        ring->segments = super->segments;
+        ring->segment_bytes = (uint64_t)super->segment_blocks * PLX_BLOCK_SIZE;
+        error = options->read_only ? 0 : begin_writing(ring, fault);
+        ring->set = super->set;
+    }
+    if (!error && !options->read_only && (error = allocate(ring)) != 0)
+        plx_fault_set(fault, error, "%s", plx_error_text(error));
+    if (!error)
+        error = plx_ring_load_parts(ring, fault);
+    if (error)
+        plx_ring_close(ring);
+    else
+        *ret_ring = ring;
+    return error;
+}
+
+void plx_ring_close(struct plx_ring *ring)
+{
+    unsigned under_way;
+
+    PLX_ASSERT(!ring->chains);
+    while ((under_way = plx_ring_under_way(ring)) != 0)
+        if (!plx_ring_turn(ring) && plx_ring_under_way(ring))
+            plx_ring_wait(ring);
+    free(ring->parts);
+    free(ring->memory);
+    free(ring);
+}
+
+void plx_ring_get_info(const struct plx_ring *ring, struct plx_ring_info *ret_info)
+{
+    struct plx_ring_info info = {
+        .super = ring->members[ring->members[0].lost && ring->count > 1].super,
+        .sticky = ring->sticky,
+        .segments = ring->segments,
+        .free_segments = ring->free_parts,
+        .segment_bytes = ring->segment_bytes,
+        .write_blocks_max = (uint32_t)plx_min_u64(
+            PLX_RING_WRITE_MAX,
+            (plx_ring_batch_limit(ring) - plx_ring_batch_data_at(1)) / PLX_BLOCK_SIZE),
+    };
+
+    for (unsigned m = 0; m < ring->count; m++)
+        info.members += !ring->members[m].lost;
+    for (uint32_t s = 0; s < ring->segments; s++) {
+        info.bad_segments += ring->parts[s].use == PLX_RING_BAD;
+        info.unknown_segments += ring->parts[s].use == PLX_RING_UNKNOWN;
+    }
+    *ret_info = info;
+}
+
+/* ---- Records read back ---- */
+
+static void read_done(struct plx_io *io)
+{
+    struct plx_ring_read *read = io->owner;
+
+    read->ring->members[read->member].under_way--;
+    read->io.next = read->ring->reads ? &read->ring->reads->io : NULL;
+    read->ring->reads = read;
+}
+
+static void submit_read(struct plx_ring *ring, struct plx_ring_read *read)
+{
+    struct plx_device *device = ring->members[read->member].device;
+    size_t bytes = (size_t)read->place.blocks * PLX_BLOCK_SIZE;
+
+    read->iov = (struct iovec){read->buffer, bytes};
+    read->io = (struct plx_io){
+        .op = PLX_IO_READ,
+        .kind = PLX_KIND_LOG,
+        .offset = read->place.offset,
+        .bytes = bytes,
+        .iov = &read->iov,
+        .iovcnt = 1,
+        .done = read_done,
+        .owner = read,
+    };
+    ring->members[read->member].under_way++;
+    device->ops->submit(device, &read->io);
+}
+
+void plx_ring_read(struct plx_ring *ring, struct plx_ring_read *read)
+{
+    PLX_ASSERT(read->place.offset && read->place.blocks);
+    read->ring = ring;
+    read->member = ring->count > 1 && ring->members[0].lost;
+    read->error = 0;
+    submit_read(ring, read);
+}
+
+static bool reads_end(struct plx_ring *ring)
+{
+    struct plx_ring_read *read = ring->reads, *next;
+    bool any = read != NULL;
+
+    ring->reads = NULL;
+    for (; read; read = next) {
+        int error = read->io.result;
+
+        next = read->io.next ? read->io.next->owner : NULL;
+        if (!error &&
+            plx_ring_data_hash(&ring->id, read->buffer, read->iov.iov_len) != read->place.hash)
+            error = PLX_ERR_CORRUPT;
+        if (error && !read->error && ring->count > 1) { /* the other one may have it */
+            read->error = error;
+            read->member ^= 1;
+            submit_read(ring, read);
+            continue;
+        }
+        read->error = error;
+        read->done(read);
+    }
+    return any;
+}
+
+/* ---- Turns ---- */
+
+bool plx_ring_turn(struct plx_ring *ring)
+{
+    bool more = false, any = true;
+
+    PLX_ASSERT(!ring->in_turn); /* RING-4 */
+    ring->in_turn = true;
+    for (unsigned m = 0; m < ring->count; m++)
+        if (ring->members[m].under_way)
+            ring->members[m].device->ops->poll(ring->members[m].device, false);
+    while (any) {
+        any = reads_end(ring);
+        any |= plx_ring_chains_step(ring);
+        any |= plx_ring_reset_step(ring);
+        any |= plx_ring_flush_begin(ring);
+    }
+    for (unsigned m = 0; m < ring->count; m++)
+        if (ring->members[m].under_way)
+            more |= ring->members[m].device->ops->kick(ring->members[m].device);
+    ring->in_turn = false;
+    return more;
+}
+
+void plx_ring_wait(struct plx_ring *ring)
+{
+    for (unsigned m = 0; m < ring->count; m++)
+        if (ring->members[m].under_way &&
+            ring->members[m].device->ops->poll(ring->members[m].device, true) > 0)
+            return;
+}
+
+unsigned plx_ring_under_way(const struct plx_ring *ring)
+{
+    unsigned count = 0;
+
+    for (unsigned m = 0; m < ring->count; m++)
+        count += ring->members[m].under_way;
+    return count;
+}

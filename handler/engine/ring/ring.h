@@ -1,0 +1,214 @@
+/* ring.h - the write-back ring's device part: keeps records durable on a local device, or on two
+ * that mirror each other, and gives them back in order.
+ *
+ * It knows nothing of disks but an id, and nothing of the store. Whoever owns a disk opens its
+ * chain with what the store says about it, takes what is found there, and appends to it:
+ *
+ *     error = plx_ring_open(devices, 2, &options, &ring, &fault);
+ *     error = plx_ring_chain_open(ring, &(struct plx_ring_chain_options){
+ *                 .vdi = id, .epoch = epoch, .since = mark.since, .position = position,
+ *                 .found = take}, &chain, &fault);        take() gets each record that is claimed
+ *     item = (struct plx_ring_item){.record = {.type = PLX_RING_WRITE, .block = 7, .blocks = 1},
+ *                                   .iov = &iov, .iovcnt = 1, .done = done};
+ *     plx_ring_append(chain, &item);                      item.seq is known at once
+ *     while (plx_ring_turn(ring)) ...;                    done(&item), when it is durable
+ *     plx_ring_release(chain, seq);                       the store has all up to seq, durably
+ *     plx_ring_chain_close(chain);
+ *     plx_ring_close(ring);
+ *
+ * Records of a chain are done in the order in which they were appended. What was done is durable on
+ * all members of the set, and is found again until it is released. What was not done may be found
+ * or not; then all before it is found, too.
+ *
+ * Loop: one thread makes all calls of a ring, which must be opened exclusively: with the lock on
+ * PLX_BYTE_RING (bytelock.h) of each device, but for those who only look. plx_ring_turn() never
+ * blocks. Opening, closing and forgetting are synchronous: they run the ring while they wait, and
+ * must not be called from done(), changed() or found(). done() may append and release.
+ *
+ * Errors are 0 or PLX_ERR_*. A ring none of whose members can be written any more stops for good:
+ * what waits fails with the code of the I/O, what comes later with STICKY, until it is opened
+ * again. What it acknowledged can still be read, as far as the device can.
+ */
+#ifndef PLX_RING_H
+#define PLX_RING_H
+
+#include "engine/base/device.h"
+#include "engine/base/env.h"
+#include "engine/format/format_ring.h"
+
+#define PLX_RING_MEMBERS 2u
+
+struct plx_ring;
+struct plx_ring_chain;
+
+/* ---- A ring as a whole ---- */
+
+struct plx_ring_create_options {
+    struct plx_env *env;
+    struct plx_uuid store, host;
+    char host_name[65];
+    uint32_t segment_blocks; /* 0: PLX_RING_SEGMENT_BYTES */
+    bool replace;            /* a ring that is there is lost */
+};
+
+/* Makes a ring of one or two devices, as large as the smaller one allows. EXISTS: there is one.
+ * A crash leaves no ring on the last member, so plx_ring_open() refuses: make it again. */
+int plx_ring_create(struct plx_device *const devices[], unsigned count,
+                    const struct plx_ring_create_options *options, struct plx_fault *fault);
+/* No program finds a ring on the device afterwards. */
+int plx_ring_erase(struct plx_device *device, struct plx_fault *fault);
+/* The superblock that counts on one device. NOT_FOUND: it has no ring. */
+int plx_ring_recognise(struct plx_device *device, struct plx_ring_super *ret_super,
+                       struct plx_fault *fault);
+
+struct plx_ring_options {
+    struct plx_env *env;
+    bool read_only; /* looks: nothing is written, and chains can only be looked at */
+    bool alone;     /* one of two members is enough: the operator's word that the other is lost */
+    /* A member was lost, and the survivor has a new set, durably. No record of an open chain is
+     * done until plx_ring_chain_marked() says that its disk's mark has that set. May be NULL. */
+    void (*changed)(void *context);
+    /* Called by synchronous calls while they wait: runs plx_ring_turn() and whatever else is to go
+     * on, and should sleep until something has completed. NULL: waits for the ring's devices. */
+    void (*wait)(void *context);
+    void *context; /* of both */
+};
+
+/* devices: in any order; they stay the caller's and must outlive the ring. NOT_FOUND: there is no
+ * ring. MISSING: one of two members is not there, and may have what this one lacks. INVALID: the
+ * devices are no members of one ring. CORRUPT: each was used without the other. A member that was
+ * left behind, when the other one went on alone, is set aside with an event. */
+int plx_ring_open(struct plx_device *const devices[], unsigned count,
+                  const struct plx_ring_options *options, struct plx_ring **ret_ring,
+                  struct plx_fault *fault);
+/* No chain may be open. */
+void plx_ring_close(struct plx_ring *ring);
+
+struct plx_ring_info {
+    struct plx_ring_super super; /* of one member; ring, set, ancestors and openings of all */
+    unsigned members;            /* that are in use: as many as the set has */
+    int sticky;                  /* not 0: it has stopped, because of this error */
+    uint32_t segments, free_segments;
+    uint32_t bad_segments;     /* their headers are damaged: not used until the ring is made anew */
+    uint32_t unknown_segments; /* of disks whose chains were not opened */
+    uint64_t segment_bytes;
+    uint32_t write_blocks_max; /* of one WRITE record */
+};
+void plx_ring_get_info(const struct plx_ring *ring, struct plx_ring_info *ret_info);
+
+/* Each disk that has segments, whether its chain is open or not. */
+void plx_ring_each_disk(const struct plx_ring *ring,
+                        void (*disk)(void *context, const struct plx_uuid *vdi, uint32_t segments),
+                        void *context);
+/* Lets go, durably, of all records of a disk that its open chain, if there is one, does not claim:
+ * they were discarded, or the disk was deleted. */
+int plx_ring_forget(struct plx_ring *ring, const struct plx_uuid *vdi, struct plx_fault *fault);
+
+/* One turn: takes completions, forms batches, submits. True: call it again at once. */
+bool plx_ring_turn(struct plx_ring *ring);
+/* Blocks until a device has completed something; returns at once if nothing is under way. */
+void plx_ring_wait(struct plx_ring *ring);
+/* I/Os that have not completed. Each ends a wait() of its device. */
+unsigned plx_ring_under_way(const struct plx_ring *ring);
+
+/* ---- A disk's chain ---- */
+
+/* The last record that the store has. epoch is the one in which that record was appended, not the
+ * one in which it reached the store: scanning relies on it (SCAN-2). {0, 0}: none yet. */
+struct plx_ring_position {
+    uint64_t epoch, seq;
+};
+
+/* Where a WRITE record's blocks lie, on every member. */
+struct plx_ring_place {
+    uint64_t offset; /* bytes; 0: nowhere */
+    uint32_t blocks;
+    uint64_t hash;
+};
+
+struct plx_ring_found {
+    struct plx_ring_record record;
+    uint64_t epoch, seq, time_ns;
+    struct plx_ring_place place;
+    const void *data; /* a WRITE's blocks, until found() returns; else NULL */
+};
+
+struct plx_ring_chain_options {
+    struct plx_uuid vdi;
+    uint64_t epoch; /* of the records to come: larger than that of any record before */
+    uint64_t since; /* records behind the position are claimed if their epoch is not smaller */
+    struct plx_ring_position position;
+    uint64_t set; /* that the disk's mark names: the ring's, as it was when the mark was written */
+    /* Gets each claimed record, in order, from position.seq + 1 on. It counts only if the opening
+     * succeeds. An error ends that. May be NULL. */
+    int (*found)(void *context, const struct plx_ring_found *found);
+    void *context;
+};
+
+/* Finds what is claimed, makes it durable on all members, and only then returns. CORRUPT: records
+ * are missing that were durable once. IO_READ: nobody can tell whether some are. Then nothing has
+ * changed. BUSY: the chain is open. */
+int plx_ring_chain_open(struct plx_ring *ring, const struct plx_ring_chain_options *options,
+                        struct plx_ring_chain **ret_chain, struct plx_fault *fault);
+
+struct plx_ring_look {
+    uint64_t first, last;                /* claimed; first > last: none */
+    uint64_t aside;                      /* records behind the position that are not claimed */
+    uint64_t aside_from_ns, aside_to_ns; /* when they were appended */
+    uint64_t bytes;                      /* of the claimed ones' batches */
+};
+/* The same, but changes nothing; also for a ring that was opened to look. */
+int plx_ring_chain_look(struct plx_ring *ring, const struct plx_ring_chain_options *options,
+                        struct plx_ring_look *ret_look, struct plx_fault *fault);
+
+/* Nothing may wait for being done. What was not released stays on the ring. */
+void plx_ring_chain_close(struct plx_ring_chain *chain);
+
+struct plx_ring_item {
+    struct plx_ring_record record; /* its hash is filled in */
+    const struct iovec *iov;       /* a WRITE's blocks; must stay until done */
+    int iovcnt;
+    void (*done)(struct plx_ring_item *item);
+    void *owner;                 /* the submitter's */
+    uint64_t seq;                /* given by plx_ring_append() */
+    struct plx_ring_place place; /* known when done */
+    int error;                   /* when done */
+    struct plx_ring_item *next;  /* the ring's until done */
+};
+
+/* Never fails at once, and never calls done(). Waits while the ring is full. */
+void plx_ring_append(struct plx_ring_chain *chain, struct plx_ring_item *item);
+/* The store has all records up to seq, durably, behind a position that says so: their segments may
+ * be used again. */
+void plx_ring_release(struct plx_ring_chain *chain, uint64_t seq);
+/* The disk's mark on the store names the set, durably. */
+void plx_ring_chain_marked(struct plx_ring_chain *chain, uint64_t set);
+
+struct plx_ring_chain_info {
+    uint64_t last_seq;     /* given to the newest record */
+    uint64_t durable_seq;  /* all up to it are durable on all members */
+    uint64_t done_seq;     /* and done */
+    uint64_t released_seq; /* all up to it were released */
+    uint32_t segments;
+    bool full;     /* what waits can go on only when segments are released */
+    bool unmarked; /* waits for plx_ring_chain_marked() */
+};
+void plx_ring_chain_get_info(const struct plx_ring_chain *chain,
+                             struct plx_ring_chain_info *ret_info);
+
+/* Reads a record's blocks back, whole, and checks them; of two members, whichever has them. Until
+ * done, the record must not be released. IO_READ, CORRUPT. */
+struct plx_ring_read {
+    struct plx_ring_place place;
+    void *buffer; /* place.blocks blocks */
+    void (*done)(struct plx_ring_read *read);
+    void *owner; /* the submitter's */
+    int error;
+    struct iovec iov; /* the ring's, and so are the rest */
+    struct plx_io io;
+    struct plx_ring *ring;
+    unsigned member;
+};
+void plx_ring_read(struct plx_ring *ring, struct plx_ring_read *read);
+
+#endif
