@@ -200,6 +200,10 @@ int plx_store_add_volume(struct plx_store *store, struct plx_device *device,
 /* Allows common blocks from now on; programs that do not know them refuse the store. The same
  * conditions. */
 int plx_store_allow_common(struct plx_store *store, struct plx_fault *fault);
+/* Allows a ring (format_ring.h) to hold what disks of the store lack; programs that do not know
+ * rings refuse the store. The same conditions. */
+int plx_store_allow_ring(struct plx_store *store, struct plx_fault *fault);
+bool plx_store_allows_ring(const struct plx_store *store);
 /* Gives the store another identity for people: for a copy that is used beside its original. The
  * store is open for writing, none of its VDIs is open, and nobody else has it. */
 int plx_store_set_identity(struct plx_store *store, const struct plx_uuid *identity,

@@ -92,6 +92,7 @@ static void vdi_record(const uint8_t *block)
     for (uint32_t i = 0; i < record.rewinds; i++)
         FUZZ_CHECK(plx_entry_addr(record.rewind[i].root) < LIMIT &&
                    record.rewind[i].levels <= PLX_LEVELS_MAX);
+    FUZZ_CHECK(record.mark.since <= record.epoch && record.position.epoch <= record.epoch);
     FUZZ_CHECK(strnlen(record.name, sizeof record.name) < sizeof record.name);
     plx_format_vdi_record_encode(&store, &record, again);
     FUZZ_CHECK(plx_format_vdi_record_decode(again, &store, slot, LIMIT, &record, &fault) == 0);
@@ -143,6 +144,8 @@ static size_t put_again(const struct plx_record *r, uint8_t *out)
         return plx_record_put_skip(out, &r->keyframe);
     case PLX_RECORD_REWIND:
         return plx_record_put_rewind(out, r->seq, &r->keyframe);
+    case PLX_RECORD_RING:
+        return plx_record_put_ring(out, &r->position);
     }
     FUZZ_CHECK(!"a record of no known type");
     return 0;

@@ -143,7 +143,7 @@ static void test_superblock_values(void)
 {
     struct plx_superblock noname = good_super(), ranges = good_super();
 
-    REFUSED_SUPER(UNSUPPORTED, incompatible, 4);
+    REFUSED_SUPER(UNSUPPORTED, incompatible, 8);
     REFUSED_SUPER(UNSUPPORTED, incompatible, 1ull << 63);
     REFUSED_SUPER(CORRUPT, volumes, 0);
     REFUSED_SUPER(CORRUPT, volumes, PLX_VOLUMES_MAX + 1);
@@ -286,6 +286,8 @@ static struct plx_vdi_record good_record(void)
         .index_levels = 3,
         .segment_addr = 1000,
         .next_addr = 2000,
+        .mark = {.ring = other_id, .set = UINT64_MAX, .openings = 6, .since = 4},
+        .position = {.epoch = 4, .seq = 12},
     };
 
     memset(record.name, 'n', PLX_NAME_MAX);
@@ -357,6 +359,12 @@ static void test_vdi_record(void)
     CU_ASSERT_EQUAL(back.rewinds, 2);
     CU_ASSERT_EQUAL(back.rewinds_past, 7);
     CU_ASSERT_EQUAL(memcmp(back.rewind, record.rewind, sizeof back.rewind), 0);
+    CU_ASSERT(plx_uuid_equal(&back.mark.ring, &other_id));
+    CU_ASSERT_EQUAL(back.mark.set, UINT64_MAX);
+    CU_ASSERT_EQUAL(back.mark.openings, 6);
+    CU_ASSERT_EQUAL(back.mark.since, 4);
+    CU_ASSERT_EQUAL(back.position.epoch, 4);
+    CU_ASSERT_EQUAL(back.position.seq, 12);
     every_flip(record_accepts, block, PLX_BLOCK_SIZE);
     CU_ASSERT_EQUAL(plx_format_vdi_record_decode(block, &store_id, 9, ADDR_LIMIT, &back, NULL),
                     PLX_ERR_CORRUPT);
@@ -435,6 +443,20 @@ static void test_vdi_record_values(void)
     CU_ASSERT_FALSE(record_ok_counting(1116, UINT32_MAX, 4));
     CU_ASSERT_FALSE(record_ok_counting(512 + 1, PLX_TIERS_MAX + 1, 1));
     CU_ASSERT_FALSE(record_ok_counting(512 + 1, UINT8_MAX, 1));
+    REFUSED_RECORD(mark.set, 0);
+    REFUSED_RECORD(mark.openings, 0);
+    REFUSED_RECORD(mark.openings, PLX_COUNTER_MAX + 1);
+    REFUSED_RECORD(mark.since, 0);
+    REFUSED_RECORD(mark.since, 5);
+    REFUSED_RECORD(position.epoch, 5); /* later than the disk's */
+    REFUSED_RECORD(position.epoch, 0); /* of nothing, or of an epoch that never was */
+    REFUSED_RECORD(position.seq, 0);
+    REFUSED_RECORD(position.seq, PLX_COUNTER_MAX + 1);
+    REFUSED_RECORD(mark.ring, (struct plx_uuid){{0}}); /* the rest of a mark without a ring */
+    record.mark = (struct plx_ring_mark){.set = 0};
+    CU_ASSERT(record_ok(&record)); /* drained */
+    record.position = (struct plx_ring_position){0, 0};
+    CU_ASSERT(record_ok(&record));
     REFUSED_RECORD(generation, UINT64_MAX);
     REFUSED_RECORD(epoch, UINT64_MAX);
     REFUSED_RECORD(first_segment, UINT64_MAX);
@@ -539,9 +561,10 @@ static struct plx_batch_header make_batch(void)
     at += plx_record_put_resize(at, 1ull << 40);
     at += plx_record_put_keyframe(at, &keyframe, true);
     at += plx_record_put_rewind(at, 3, &keyframe);
+    at += plx_record_put_ring(at, &(struct plx_ring_position){2, 90});
     batch_bytes = (size_t)(at - batch);
-    header.records = 8;
-    header.bytes = 512;
+    header.records = 9;
+    header.bytes = 1024;
     plx_format_batch_encode(&header, batch);
     return header;
 }
@@ -552,7 +575,7 @@ static void test_batch(void)
     struct plx_record record;
     size_t offset = PLX_BATCH_HEADER_BYTES;
 
-    CU_ASSERT_FATAL(batch_bytes <= 512);
+    CU_ASSERT_FATAL(batch_bytes <= 1024);
     CU_ASSERT_EQUAL(plx_format_batch_decode(batch, sizeof batch, &back), 0);
     CU_ASSERT_EQUAL(back.seq, 9);
     CU_ASSERT_EQUAL(back.vdi, 8);
@@ -560,8 +583,8 @@ static void test_batch(void)
     CU_ASSERT_EQUAL(back.time_ns, 6);
     CU_ASSERT_EQUAL(back.prev_hash, 5);
     CU_ASSERT_EQUAL(back.durable_seq, 4);
-    CU_ASSERT_EQUAL(back.bytes, 512);
-    CU_ASSERT_EQUAL(back.records, 8);
+    CU_ASSERT_EQUAL(back.bytes, 1024);
+    CU_ASSERT_EQUAL(back.records, 9);
     CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
     CU_ASSERT_EQUAL(record.type, PLX_RECORD_MAP);
     CU_ASSERT_EQUAL(record.vblock, 1000);
@@ -589,22 +612,26 @@ static void test_batch(void)
     CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
     CU_ASSERT_EQUAL(record.seq, 3);
     CU_ASSERT_EQUAL(record.keyframe.batch_seq, 77);
+    CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
+    CU_ASSERT_EQUAL(record.type, PLX_RECORD_RING);
+    CU_ASSERT_EQUAL(record.position.epoch, 2);
+    CU_ASSERT_EQUAL(record.position.seq, 90);
     CU_ASSERT_EQUAL(offset, batch_bytes);
     CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), PLX_ERR_CORRUPT);
-    every_flip(batch_accepts, batch, 512);
+    every_flip(batch_accepts, batch, 1024);
 }
 
 static void test_batch_values(void)
 {
     struct plx_batch_header header = make_batch(), back;
 
-    CU_ASSERT_EQUAL(plx_format_batch_decode(batch, 511, &back), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(plx_format_batch_decode(batch, 1023, &back), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(plx_format_batch_decode(batch, 63, &back), PLX_ERR_CORRUPT);
     header.durable_seq = header.seq + 1;
     plx_format_batch_encode(&header, batch);
     CU_ASSERT_FALSE(batch_accepts(batch));
     header = make_batch();
-    header.records = 29;
+    header.records = 61;
     plx_format_batch_encode(&header, batch);
     CU_ASSERT_FALSE(batch_accepts(batch));
 }
@@ -696,6 +723,12 @@ static void test_record_values(void)
     CU_ASSERT_EQUAL(lone_rewind(0), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(lone_rewind(5), 0);
     CU_ASSERT_EQUAL(lone_rewind(6), PLX_ERR_CORRUPT); /* taken after it */
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_RING, 0, 0), 1, 1), 0);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_RING, 0, 0), 0, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_RING, 0, 0), 1, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_RING, 0, 0), UINT64_MAX, 1), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_RING, 0, 0), 1, UINT64_MAX), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_RING + 1, 0, 0), 1, 1), PLX_ERR_CORRUPT);
 }
 
 /* Whatever bytes a batch holds, records are decoded within it or refused. */

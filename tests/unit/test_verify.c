@@ -538,6 +538,28 @@ static void test_adopted_pages(void)
     end_store();
 }
 
+/* A mark, in a store that programs which know no rings would use. */
+static void test_ring_not_allowed(void)
+{
+    struct plx_vdi_record record;
+
+    make_history();
+    record = get_record(0);
+    record.mark =
+        (struct plx_ring_mark){.ring = record.id, .set = 5, .openings = 1, .since = record.epoch};
+    put_record(&record);
+    EXPECT("record", "v0: its record names a ring");
+    record.mark = (struct plx_ring_mark){.set = 0};
+    record.position = (struct plx_ring_position){record.epoch, 7};
+    put_record(&record);
+    EXPECT("record", "v0: its record names a ring");
+    open_store(1);
+    OK(plx_store_allow_ring(store, &fault));
+    leave_store();
+    CLEAN();
+    end_store();
+}
+
 static void stop_now(struct plx_simenv *e)
 {
     heard.stop = true;
@@ -590,6 +612,7 @@ int main(void)
         {"headers that are lost", test_lost_headers},
         {"a header page that is lost", test_lost_page},
         {"header pages that are taken over", test_adopted_pages},
+        {"a ring that is not allowed", test_ring_not_allowed},
         {"rate and interruption", test_rate},
     };
 

@@ -342,11 +342,14 @@ static void test_mirror_first(void)
     plx_simdisk_heal(disks[1]);
     OK(plx_store_allow_common(store, &fault));
     CU_ASSERT(plx_store_allows_common(store));
+    CU_ASSERT(!plx_store_allows_ring(store));
+    OK(plx_store_allow_ring(store, &fault));
+    CU_ASSERT(plx_store_allows_common(store) && plx_store_allows_ring(store));
     close_store();
     for (unsigned i = 0; i < 2; i++) /* now the other one may go */
         plx_simdisk_poke(disks[i], 0, buffer, BLOCK);
     open_volumes(2);
-    CU_ASSERT(plx_store_allows_common(store));
+    CU_ASSERT(plx_store_allows_common(store) && plx_store_allows_ring(store));
     OK(plx_store_grow(store, &(struct plx_grow){0}, &grown, &fault));
     CU_ASSERT_EQUAL(grown.added, 1);
     close_store();

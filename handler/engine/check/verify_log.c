@@ -10,6 +10,8 @@
  *     snapshot was taken before the next one was announced.
  * VERIFY_LOG-3  Where history was thinned out, a SKIP record sends the reader forward to the batch
  *     where the log goes on. Segments may be missing there, and nowhere else.
+ * VERIFY_LOG-4  A disk's position in its ring (RING records) only rises. Up to the record's key
+ *     frame it does not pass the record's own, and behind it goes on from there.
  *
  * A snapshot sees what the snapshot before it saw, with the changes that the log made in between.
  * The first one sees the tree of the key frame before it, with the changes since. So all snapshots
@@ -159,6 +161,7 @@ struct log_walk {
     uint64_t size_bytes;          /* the disk's size, as RESIZE records behind the key frame say */
     /* VERIFY_LOG-3: a SKIP record was read, and the log goes on here; 0: no */
     uint64_t skip_to, skip_seq, skip_hash;
+    struct plx_ring_position ring;
 };
 
 static void log_error(struct plx_verify *v, const char *kind, uint64_t addr, const char *text,
@@ -342,6 +345,21 @@ static void on_rewind(struct plx_verify *v, const struct plx_record *record)
               "the record does not know of a rewind to snapshot", record->seq);
 }
 
+/* VERIFY_LOG-4 */
+static void on_ring(struct plx_verify *v, struct log_walk *log,
+                    const struct plx_ring_position *position, uint64_t seq)
+{
+    const struct plx_ring_position *at = &v->record->position;
+
+    if (seq > v->record->keyframe.batch_seq && log->ring.seq < at->seq)
+        log->ring = *at;
+    if (position->seq <= log->ring.seq || position->epoch < log->ring.epoch ||
+        (seq <= v->record->keyframe.batch_seq &&
+         (position->seq > at->seq || position->epoch > at->epoch)))
+        log_error(v, "log", 0, "a position in the ring that cannot be; log batch", seq);
+    log->ring = *position;
+}
+
 /* Whether a record of mappings lies before the key frame with which history begins. That key frame
  * includes it, or a rewind in between has taken it back. */
 static bool is_past(const struct plx_verify *v, const struct plx_record *record, uint64_t seq)
@@ -400,6 +418,9 @@ static void log_record(struct plx_verify *v, struct log_walk *log, const struct 
     case PLX_RECORD_RESIZE:
         if (seq > v->record->keyframe.batch_seq)
             log->size_bytes = record->size_bytes;
+        break;
+    case PLX_RECORD_RING:
+        on_ring(v, log, &record->position, seq);
         break;
     case PLX_RECORD_LABEL:
         break;

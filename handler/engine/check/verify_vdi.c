@@ -131,6 +131,20 @@ bool plx_verify_read_record(struct plx_verify *v, uint32_t slot, struct plx_vdi_
     return !error;
 }
 
+/* A program that knows no rings would use the disk without what a ring has of it. */
+static void check_ring_allowed(struct plx_verify *v)
+{
+    const struct plx_vdi_record *record = v->record;
+
+    if ((plx_ring_is_marked(&record->mark) || record->position.seq) &&
+        !plx_store_allows_ring(v->store))
+        plx_verify_find(v, PLX_FINDING_ERROR, "record", plx_vdi_slot_addr(v->store, record->slot),
+                        PLX_NO_VBLOCK,
+                        "virtual disk %s: its record names a ring, and the store's superblock does "
+                        "not allow rings",
+                        record->name);
+}
+
 static void tell_vouched(struct plx_verify *v)
 {
     const struct plx_keyframe *keyframe = &v->record->keyframe;
@@ -187,6 +201,8 @@ void plx_verify_vdi(struct plx_verify *v, uint32_t slot)
     }
     if (settled)
         tell_vouched(v);
+    if (settled)
+        check_ring_allowed(v);
     if (v->options->data && record.owner)
         check_contents(v);
     merge_marks(v, &v->marks, settled);

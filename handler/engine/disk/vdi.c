@@ -302,6 +302,7 @@ static int check_counters(const struct plx_vdi *vdi, const struct plx_vdi_open_o
                        : !plx_counter_has_room(cursor->pos)          ? "log position"
                        : !plx_counter_has_room(cursor->seq)          ? "batch number"
                        : !plx_counter_has_room(cursor->snap_seq)     ? "snapshot number"
+                       : !plx_counter_has_room(cursor->ring.seq)     ? "position in a ring"
                                                                      : NULL;
 
     return what

@@ -89,6 +89,11 @@
  *                                                                    1120 rewinds that history has
  *                                                                     moved past
  *                                                                    1128 newest pass (vouch.c)
+ *                                                                    1136 ring's mark: ring,
+ *                                                                    1152 member set, 1160 openings
+ *                                                                    1168 since which epoch
+ *                                                                    1176 ring's position: epoch,
+ *                                                                    1184 record
  *
  * Key frame (80 bytes): 0 root, 8 levels, 16 disk's size, 24 position, 32 last batch, 40 its hash,
  * 48 snapshots, 56 time, 64 mapped blocks plus 1, 72 mapped blocks with a known checksum plus 1. In
@@ -106,6 +111,7 @@
  *  96 time, 104 key frame in effect       device's block size          KEYFRAME, SKIP: then key
  * 184 offset of its first batch                                          frame
  *                                                                     REWIND: seq; then key frame
+ *                                                                     RING: record; then its epoch
  */
 #ifndef PLX_FORMAT_H
 #define PLX_FORMAT_H
@@ -191,6 +197,7 @@ bool plx_format_node_valid(const void *node, unsigned level, uint64_t addr_limit
 #define PLX_RANGES_MAX 64u                  /* ranges of one volume */
 #define PLX_INCOMPATIBLE_RANGES (1ull << 0) /* this volume has more than one range */
 #define PLX_INCOMPATIBLE_COMMON (1ull << 1) /* volume 0 only: the store may have common blocks */
+#define PLX_INCOMPATIBLE_RING (1ull << 2)   /* volume 0 only: a ring may have what disks lack */
 #define PLX_READ_COMPATIBLE_KNOWN 0ull
 
 struct plx_superblock_range {
@@ -345,6 +352,27 @@ struct plx_rewind {
     uint32_t levels;
 };
 
+/* A write-back ring (format_ring.h) may hold what the disk lacks: all records behind the disk's
+ * position with this epoch or a later one. Only with that ring may the disk be used. A zero ring:
+ * there is no mark. */
+struct plx_ring_mark {
+    struct plx_uuid ring;
+    uint64_t set;      /* of the members that have it */
+    uint64_t openings; /* of the ring, so far: an older copy of it has fewer */
+    uint64_t since;    /* an epoch of the disk */
+};
+
+/* The last record of a ring that the disk has, by its number and the epoch in which it was
+ * acknowledged. All zero: none yet. */
+struct plx_ring_position {
+    uint64_t epoch, seq;
+};
+
+static inline bool plx_ring_is_marked(const struct plx_ring_mark *mark)
+{
+    return !plx_uuid_is_zero(&mark->ring);
+}
+
 struct plx_vdi_record {
     enum plx_vdi_state state;
     uint32_t sector_size;
@@ -382,6 +410,8 @@ struct plx_vdi_record {
     uint64_t segment_addr;
     uint64_t next_addr;               /* allocated for the segment after that one */
     struct plx_protection protection; /* all zero, as in records of older programs: off */
+    struct plx_ring_mark mark;
+    struct plx_ring_position position; /* as of the key frame */
 };
 
 void plx_format_vdi_record_encode(const struct plx_uuid *store, const struct plx_vdi_record *record,
@@ -434,6 +464,7 @@ enum plx_record_type {
     PLX_RECORD_KEYFRAME = 7, /* announces a key frame; flag: none of its nodes was freed */
     PLX_RECORD_SKIP = 8,     /* alone in its batch: the log goes on at this key frame */
     PLX_RECORD_REWIND = 9,   /* announces a key frame that replaying the log does not lead to */
+    PLX_RECORD_RING = 10,    /* the disk has all of a ring up to this position */
 };
 
 struct plx_record {
@@ -448,6 +479,7 @@ struct plx_record {
     const uint8_t *checksums; /* MAP: little-endian u32 each, inside the batch */
     char label[PLX_LABEL_MAX + 1];
     struct plx_keyframe keyframe;
+    struct plx_ring_position position; /* RING */
 };
 
 #define PLX_RECORD_MAP_MAX 1024u    /* blocks in one MAP record */
@@ -465,6 +497,7 @@ size_t plx_record_put_resize(void *out, uint64_t size_bytes);
 size_t plx_record_put_keyframe(void *out, const struct plx_keyframe *keyframe, bool whole);
 size_t plx_record_put_skip(void *out, const struct plx_keyframe *keyframe);
 size_t plx_record_put_rewind(void *out, uint64_t seq, const struct plx_keyframe *keyframe);
+size_t plx_record_put_ring(void *out, const struct plx_ring_position *position);
 /* Whether the record announces a key frame. */
 static inline bool plx_record_announces(const struct plx_record *record)
 {

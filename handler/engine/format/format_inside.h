@@ -27,7 +27,8 @@
 #define SPAN_BYTES 32u
 
 /* The feature bits that this program knows. */
-#define KNOWN_INCOMPATIBLE (PLX_INCOMPATIBLE_RANGES | PLX_INCOMPATIBLE_COMMON)
+#define KNOWN_INCOMPATIBLE                                                                         \
+    (PLX_INCOMPATIBLE_RANGES | PLX_INCOMPATIBLE_COMMON | PLX_INCOMPATIBLE_RING)
 #define KNOWN_READ_COMPATIBLE 0ull
 
 /* ---- Little-endian access ---- */
@@ -101,6 +102,9 @@ static inline struct plx_uuid get_uuid(const void *at)
 /* format_vdi.c */
 void plx_format_put_keyframe(uint8_t *b, const struct plx_keyframe *k);
 bool plx_format_get_keyframe(const uint8_t *b, uint64_t addr_limit, struct plx_keyframe *ret);
+
+/* format_log.c */
+bool plx_format_ring_position_valid(const struct plx_ring_position *position);
 
 /* format.c */
 void plx_format_seal_block(void *block);

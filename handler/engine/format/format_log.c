@@ -134,6 +134,7 @@ size_t plx_record_bytes(enum plx_record_type type, uint64_t count)
     case PLX_RECORD_MAP:
         return RECORD_BYTES + round8(count * 4);
     case PLX_RECORD_SNAPSHOT:
+    case PLX_RECORD_RING:
         return RECORD_BYTES + 8;
     case PLX_RECORD_LABEL:
         return RECORD_BYTES + round8(count);
@@ -226,6 +227,20 @@ size_t plx_record_put_rewind(void *out, uint64_t seq, const struct plx_keyframe 
     return bytes;
 }
 
+size_t plx_record_put_ring(void *out, const struct plx_ring_position *position)
+{
+    size_t bytes = put_record(out, PLX_RECORD_RING, false, 0, 0, position->seq);
+
+    put64((uint8_t *)out + RECORD_BYTES, position->epoch);
+    return bytes;
+}
+
+bool plx_format_ring_position_valid(const struct plx_ring_position *position)
+{
+    return position->epoch <= PLX_COUNTER_MAX && position->seq <= PLX_COUNTER_MAX &&
+           !position->epoch == !position->seq;
+}
+
 uint32_t plx_record_checksum(const struct plx_record *record, uint64_t index)
 {
     return get32(record->checksums + index * 4);
@@ -267,6 +282,9 @@ static bool decode_payload(struct plx_record *r, uint64_t word, const uint8_t *p
     case PLX_RECORD_KEYFRAME:
     case PLX_RECORD_SKIP:
         return plx_format_get_keyframe(payload, addr_limit, &r->keyframe);
+    case PLX_RECORD_RING:
+        r->position = (struct plx_ring_position){get64(payload), word};
+        return word && plx_format_ring_position_valid(&r->position);
     case PLX_RECORD_REWIND:
         break;
     }
@@ -286,7 +304,7 @@ int plx_record_next(const void *batch, const struct plx_batch_header *header, si
     if (left < RECORD_BYTES)
         return PLX_ERR_CORRUPT;
     word = get64(at);
-    if ((word & 0xff) < PLX_RECORD_MAP || (word & 0xff) > PLX_RECORD_REWIND)
+    if ((word & 0xff) < PLX_RECORD_MAP || (word & 0xff) > PLX_RECORD_RING)
         return PLX_ERR_CORRUPT;
     r.type = (enum plx_record_type)(word & 0xff);
     r.flag = word >> 8 & 1;

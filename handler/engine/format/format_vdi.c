@@ -112,6 +112,35 @@ static bool get_rewinds(const uint8_t *b, uint64_t addr_limit, struct plx_vdi_re
     return true;
 }
 
+static void put_ring(uint8_t *b, const struct plx_vdi_record *r)
+{
+    put_uuid(b + 1136, &r->mark.ring);
+    put64(b + 1152, r->mark.set);
+    put64(b + 1160, r->mark.openings);
+    put64(b + 1168, r->mark.since);
+    put64(b + 1176, r->position.epoch);
+    put64(b + 1184, r->position.seq);
+}
+
+/* The record's epoch has been decoded already. */
+static bool get_ring(const uint8_t *b, struct plx_vdi_record *r)
+{
+    struct plx_ring_mark mark = {.ring = get_uuid(b + 1136),
+                                 .set = get64(b + 1152),
+                                 .openings = get64(b + 1160),
+                                 .since = get64(b + 1168)};
+    struct plx_ring_position position = {get64(b + 1176), get64(b + 1184)};
+
+    r->mark = mark;
+    r->position = position;
+    if (!plx_format_ring_position_valid(&position) || position.epoch > r->epoch)
+        return false;
+    if (!plx_ring_is_marked(&mark))
+        return !mark.set && !mark.openings && !mark.since;
+    return mark.set && mark.openings && mark.openings <= PLX_COUNTER_MAX && mark.since &&
+           mark.since <= r->epoch;
+}
+
 void plx_format_vdi_record_encode(const struct plx_uuid *store, const struct plx_vdi_record *r,
                                   void *block)
 {
@@ -148,6 +177,7 @@ void plx_format_vdi_record_encode(const struct plx_uuid *store, const struct plx
     put32(b + 1112, r->origin_levels);
     put_rewinds(b, r);
     put64(b + 1128, r->vouched_ns);
+    put_ring(b, r);
     plx_format_seal_block(b);
 }
 
@@ -220,6 +250,8 @@ int plx_format_vdi_record_decode(const void *block, const struct plx_uuid *store
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "VDI record: impossible protection");
     if (!get_rewinds(b, addr_limit, &r))
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "VDI record: impossible rewinds");
+    if (!get_ring(b, &r))
+        return plx_fault_set(fault, PLX_ERR_CORRUPT, "VDI record: impossible mark of a ring");
     *ret_record = r;
     return 0;
 }

@@ -246,6 +246,7 @@ static int work_on(struct reclaim *r, const struct plx_record *record)
     case PLX_RECORD_REWIND:
         return announced(r, &record->keyframe);
     case PLX_RECORD_SKIP:
+    case PLX_RECORD_RING: /* only recovery needs it, which begins behind all that is rewritten */
         break;
     }
     return 0;

@@ -69,6 +69,7 @@ struct plx_log_cursor {
     uint64_t seq;       /* the next batch's sequence number */
     uint64_t hash;      /* of the last batch */
     uint64_t snap_seq;  /* number of the last snapshot logged */
+    struct plx_ring_position ring; /* of the last carried item logged */
 };
 
 struct plx_batch {

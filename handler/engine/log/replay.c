@@ -45,6 +45,8 @@
  *     for it. Of a segment only the batches that were asked for are read, plus a readahead; where a
  *     batch is missing, all the rest, for a later mark may tell that it is damage. Bytes that were
  *     not read yet are zero, which is no valid batch.
+ * REPLAY-8  A disk's position in its ring (RING records) only rises. Recovery goes on from that of
+ *     the record's key frame, so the position that it finds belongs to just what it applied.
  * Loop: synchronous; the disk's loop runs while it waits for I/O.
  * Crash story: REPLAY-4.
  */
@@ -177,6 +179,7 @@ struct replay {
     struct plx_log_reader *reader;
     struct plx_map *map;
     uint64_t from_pos, until_seq;
+    struct plx_ring_position position;
     bool recover, reached;
     struct plx_replay_result result;
 };
@@ -188,6 +191,16 @@ static int crosses_rewind(const struct plx_log_reader *reader, struct plx_fault 
                          "virtual disk %s: it was rewound in log batch %llu, and its record does "
                          "not say so",
                          reader->record->name, (unsigned long long)reader->batch_header.seq);
+}
+
+/* REPLAY-8 */
+static int take_position(struct replay *replay, const struct plx_ring_position *position,
+                         struct plx_fault *fault)
+{
+    if (position->seq <= replay->position.seq || position->epoch < replay->position.epoch)
+        return plx_log_bad_record(replay->reader, fault);
+    replay->position = *position;
+    return 0;
 }
 
 static int apply_record(struct replay *replay, const struct plx_record *record,
@@ -234,6 +247,8 @@ static int apply_record(struct replay *replay, const struct plx_record *record,
         if (record->keyframe.pos > replay->from_pos)
             return crosses_rewind(replay->reader, fault);
         break;
+    case PLX_RECORD_RING:
+        return take_position(replay, &record->position, fault);
     case PLX_RECORD_LABEL:
     case PLX_RECORD_KEYFRAME:
     case PLX_RECORD_SKIP:
@@ -291,6 +306,8 @@ int plx_replay(struct plx_log_reader *reader, const struct plx_keyframe *from, s
     uint8_t *buffer = aligned_alloc(PLX_BLOCK_SIZE, PROOF_BLOCKS * PLX_BLOCK_SIZE);
     int error = buffer ? 0 : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
 
+    if (recover)
+        replay.position = reader->record->position;
     plx_log_reader_seek(reader, from);
     replay.result.size_bytes = from->size_bytes;
     replay.result.snapshot_ns = 0;
@@ -328,6 +345,7 @@ int plx_replay(struct plx_log_reader *reader, const struct plx_keyframe *from, s
     if (error)
         return error;
     replay.result.end = reader->cursor;
+    replay.result.end.ring = replay.position;
     *ret_result = replay.result;
     return 0;
 }

@@ -1,4 +1,4 @@
-/* replay_inside.h - what shelf.c, reader.c and replay.c share. REPLAY-1 to REPLAY-7 are at the top
+/* replay_inside.h - what shelf.c, reader.c and replay.c share. REPLAY-1 to REPLAY-8 are at the top
  * of replay.c. */
 #ifndef PLX_REPLAY_INSIDE_H
 #define PLX_REPLAY_INSIDE_H

@@ -163,7 +163,7 @@ int plx_store_grow(struct plx_store *store, const struct plx_grow *options,
 
 /* ---- Features ---- */
 
-int plx_store_allow_common(struct plx_store *store, struct plx_fault *fault)
+static int allow(struct plx_store *store, uint64_t feature, struct plx_fault *fault)
 {
     const struct plx_grow options = {.dry_run = false};
     struct plx_superblock super = store->volumes[0].super;
@@ -172,12 +172,27 @@ int plx_store_allow_common(struct plx_store *store, struct plx_fault *fault)
 
     if (!error)
         error = plx_grow_settle(&g);
-    if (!error && !(super.incompatible & PLX_INCOMPATIBLE_COMMON)) {
+    if (!error && !(super.incompatible & feature)) {
         super.volumes = store->info.volumes;
-        super.incompatible |= PLX_INCOMPATIBLE_COMMON;
+        super.incompatible |= feature;
         error = plx_superblock_write(&g, &store->volumes[0], &super);
     }
     return growth_end(&g, store->info.volumes, error);
+}
+
+int plx_store_allow_common(struct plx_store *store, struct plx_fault *fault)
+{
+    return allow(store, PLX_INCOMPATIBLE_COMMON, fault);
+}
+
+int plx_store_allow_ring(struct plx_store *store, struct plx_fault *fault)
+{
+    return allow(store, PLX_INCOMPATIBLE_RING, fault);
+}
+
+bool plx_store_allows_ring(const struct plx_store *store)
+{
+    return store->volumes[0].super.incompatible & PLX_INCOMPATIBLE_RING;
 }
 
 /* GROW-3: volume 0 comes last, so the store has the new identity when all its volumes have it. */
