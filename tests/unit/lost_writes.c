@@ -72,16 +72,62 @@ void write_disk(const char *name, uint8_t with)
     OK(plx_attach_vdi_close(attach, vdi));
 }
 
-void record(uint32_t slot, uint8_t bytes[RECORD_BYTES], bool put)
+static void exchange(uint64_t at, uint8_t *bytes, size_t count, bool put)
 {
-    off_t at = (off_t)((PLX_VDI_TABLE_BLOCK + 2ull * slot) * PLX_BLOCK_SIZE);
     int fd = open(volume, O_RDWR);
 
-    CU_ASSERT_EQUAL_FATAL(put ? pwrite(fd, bytes, RECORD_BYTES, at)
-                              : pread(fd, bytes, RECORD_BYTES, at),
-                          RECORD_BYTES);
+    CU_ASSERT_EQUAL_FATAL(put ? pwrite(fd, bytes, count, (off_t)at)
+                              : pread(fd, bytes, count, (off_t)at),
+                          (ssize_t)count);
     CU_ASSERT_EQUAL(fsync(fd), 0);
     close(fd);
+}
+
+void record(uint32_t slot, uint8_t bytes[RECORD_BYTES], bool put)
+{
+    exchange((PLX_VDI_TABLE_BLOCK + 2ull * slot) * PLX_BLOCK_SIZE, bytes, RECORD_BYTES, put);
+}
+
+void header_page(uint64_t extent, unsigned page, uint8_t bytes[HEADER_BYTES], bool put)
+{
+    exchange(extent * extent_bytes + page * HEADER_BYTES, bytes, HEADER_BYTES, put);
+}
+
+uint64_t page_states(uint64_t extent, unsigned page)
+{
+    uint32_t pages = plx_extent_pages(extent_bytes / PLX_BLOCK_SIZE);
+    struct plx_extent_page newest = {0}, slot;
+    struct plx_store_info info;
+    uint8_t bytes[HEADER_BYTES];
+
+    plx_store_get_info(plx_attach_store(attach), &info);
+    header_page(extent, page, bytes, false);
+    for (size_t at = 0; at < sizeof bytes; at += PLX_BLOCK_SIZE) {
+        OK(plx_format_extent_page_decode(bytes + at, &info.id, extent, page, pages, &slot, &fault));
+        if (slot.generation > newest.generation)
+            newest = slot;
+    }
+    return (newest.generation + 1) / 2;
+}
+
+void make_page(uint64_t extent, unsigned page, uint64_t owner, unsigned blocks)
+{
+    struct plx_extent_page first = {
+        .type = PLX_EXTENT_DATA, .extent = extent, .page = (uint16_t)page, .owner = owner};
+    uint8_t bytes[HEADER_BYTES] = {0};
+    struct plx_store_info info;
+
+    plx_store_get_info(plx_attach_store(attach), &info);
+    first.pages = plx_extent_pages(info.extent_blocks);
+    for (unsigned slot = 0; slot < 2; slot++) {
+        uint8_t *block = bytes + slot * PLX_BLOCK_SIZE;
+
+        for (unsigned i = 0; i < (page ? 0 : 2 * first.pages) + blocks; i++)
+            plx_format_extent_bits(block)[i / 8] |= (uint8_t)(1u << i % 8);
+        first.generation = plx_generation_next(0) - slot; /* and its mirror */
+        plx_format_extent_page_encode(&info.id, &first, block);
+    }
+    header_page(extent, page, bytes, true);
 }
 
 int make_store_of(uint64_t extents, uint64_t bytes)
@@ -242,6 +288,30 @@ struct plx_registry_extent row_of(uint64_t no)
     free(list);
     CU_ASSERT_FATAL(found.no != 0);
     return found;
+}
+
+size_t list_unused(uint64_t ret_unused[64], size_t *ret_never)
+{
+    struct plx_registry_extent *list;
+    struct plx_registry_store store;
+    struct plx_store_info info;
+    size_t count, at = 0, unused = 0;
+
+    plx_store_get_info(plx_attach_store(attach), &info);
+    plx_attach_row(attach, &store);
+    OK(plx_registry_extent_list(plx_attach_registry(attach), store.id, PLX_REGISTRY_ANY, &list,
+                                &count));
+    *ret_never = 0;
+    for (uint64_t no = 0; no < info.extents; no++) {
+        const struct plx_registry_extent *row =
+            at < count && list[at].no == no ? &list[at++] : NULL;
+
+        if (!row || row->type == PLX_EXTENT_UNUSED)
+            ret_unused[unused++] = no;
+        *ret_never += row && row->states == PLX_STATES_NEVER;
+    }
+    free(list);
+    return unused;
 }
 
 void store_row(struct plx_registry_store *ret_store)

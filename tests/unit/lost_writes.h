@@ -10,7 +10,8 @@
 
 #define MIB (1ull << 20)
 #define RECORD_BYTES (2 * PLX_BLOCK_SIZE)
-#define PART 40u /* blocks: several find room in an extent */
+#define HEADER_BYTES (2 * PLX_BLOCK_SIZE) /* of one page of an extent's header */
+#define PART 40u                          /* blocks: several find room in an extent */
 
 extern char folder[64], volume[96];
 extern struct plx_attach *attach;
@@ -38,6 +39,15 @@ void write_and_die(const char *name, uint8_t with);
 
 /* Both copies of a slot's record, read or put back. */
 void record(uint32_t slot, uint8_t bytes[RECORD_BYTES], bool put);
+/* And both copies of one page of an extent's header. */
+void header_page(uint64_t extent, unsigned page, uint8_t bytes[HEADER_BYTES], bool put);
+/* How many states it has had. */
+uint64_t page_states(uint64_t extent, unsigned page);
+/* A page as its first state is, with so many blocks in use besides those of the header. */
+void make_page(uint64_t extent, unsigned page, uint64_t owner, unsigned blocks);
+/* Of the extents that a claim may get as unused, in that order; the ones that are never to be
+ * believed again are counted. */
+size_t list_unused(uint64_t ret_unused[64], size_t *ret_never);
 int is_older(const char *name, struct plx_registry_vdi *ret_row, bool *ret_older);
 void accept_older(const struct plx_registry_vdi *row);
 /* And its state is what it was. */

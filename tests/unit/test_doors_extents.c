@@ -14,17 +14,9 @@
 #include "suite.h"
 #include "unit/lost_writes.h"
 
-#define HEADER_BYTES ((size_t)2 * PLX_BLOCK_SIZE) /* of an extent of 1 MiB; else its first page */
-
 static void header(uint64_t extent, uint8_t bytes[HEADER_BYTES], bool put)
 {
-    int fd = open(volume, O_RDWR);
-
-    CU_ASSERT_EQUAL_FATAL(put ? pwrite(fd, bytes, HEADER_BYTES, (off_t)(extent * extent_bytes))
-                              : pread(fd, bytes, HEADER_BYTES, (off_t)(extent * extent_bytes)),
-                          HEADER_BYTES);
-    CU_ASSERT_EQUAL(fsync(fd), 0);
-    close(fd);
+    header_page(extent, 0, bytes, put);
 }
 
 /* A disk with one part written, then another; and the header of its extent as it was between. */
@@ -307,32 +299,6 @@ static void test_told_at_once(void)
     tell_at_once(true);
 }
 
-/* Of the extents that a claim may get as unused, in that order; the ones that are never to be
- * believed again are counted. */
-static size_t list_unused(uint64_t ret_unused[64], size_t *ret_never)
-{
-    struct plx_registry_extent *list;
-    struct plx_registry_store store;
-    struct plx_store_info info;
-    size_t count, at = 0, unused = 0;
-
-    plx_store_get_info(plx_attach_store(attach), &info);
-    plx_attach_row(attach, &store);
-    OK(plx_registry_extent_list(plx_attach_registry(attach), store.id, PLX_REGISTRY_ANY, &list,
-                                &count));
-    *ret_never = 0;
-    for (uint64_t no = 0; no < info.extents; no++) {
-        const struct plx_registry_extent *row =
-            at < count && list[at].no == no ? &list[at++] : NULL;
-
-        if (!row || row->type == PLX_EXTENT_UNUSED)
-            ret_unused[unused++] = no;
-        *ret_never += row && row->states == PLX_STATES_NEVER;
-    }
-    free(list);
-    return unused;
-}
-
 static size_t count_never(void)
 {
     uint64_t unused[64];
@@ -405,9 +371,6 @@ static void test_three_refused(void)
  * is written until it is claimed. Returns its number. */
 static uint64_t use_unused(uint64_t owner, unsigned blocks)
 {
-    struct plx_extent_page page = {.type = PLX_EXTENT_DATA, .owner = owner};
-    uint8_t bytes[HEADER_BYTES] = {0};
-    struct plx_store_info info;
     uint64_t unused[64];
     size_t never;
     struct plx_vdi *vdi;
@@ -416,24 +379,13 @@ static uint64_t use_unused(uint64_t owner, unsigned blocks)
     open_attach();
     create("one");
     OK(open_disk("one", &vdi));
-    plx_store_get_info(plx_attach_store(attach), &info);
     list_unused(unused, &never);
-    page.pages = plx_extent_pages(info.extent_blocks);
-    page.extent = unused[0];
-    for (unsigned slot = 0; slot < 2; slot++) {
-        uint8_t *block = bytes + slot * PLX_BLOCK_SIZE;
-
-        for (unsigned i = 0; i < 2 * page.pages + blocks; i++)
-            plx_format_extent_bits(block)[i / 8] |= (uint8_t)(1u << i % 8);
-        page.generation = plx_generation_next(0) - slot; /* and its mirror */
-        plx_format_extent_page_encode(&info.id, &page, block);
-    }
-    header(page.extent, bytes, true);
+    make_page(unused[0], 0, owner, blocks);
     write_parts(vdi, 25, &error);
     CU_ASSERT_EQUAL(error, PLX_ERR_REGISTRY);
     plx_store_settle(plx_attach_store(attach));
     OK(plx_attach_vdi_close(attach, vdi));
-    return page.extent;
+    return unused[0];
 }
 
 /* As far as the registry knows it was never given out, and somebody's name is in it, or his blocks.
