@@ -11,7 +11,7 @@ endif()
 
 # The file that a patch changes, with the bug in it: ret_planted. Linked before the archive of what it is a part
 # of, it comes in the place of the archive's own. Its text must be there word for word: elsewhere it would be another
-# bug, or none.
+# bug, or none. All of the schema is compiled as one file (schema/embed.cmake).
 function(plant_canary patch ret_planted)
     get_filename_component(name ${patch} NAME_WE)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${patch}) # which file it changes
@@ -23,6 +23,17 @@ function(plant_canary patch ret_planted)
         COMMAND ${PATCH_PROGRAM} --quiet --fuzz=0 --no-backup-if-mismatch -o ${planted}
                 ${CMAKE_SOURCE_DIR}/${changed} ${patch}
         DEPENDS ${patch} ${CMAKE_SOURCE_DIR}/${changed})
+    if(file MATCHES "\\.sql$")
+        get_filename_component(folder ${planted} DIRECTORY)
+        file(GLOB schema CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/schema/*.sql)
+        list(REMOVE_ITEM schema ${CMAKE_SOURCE_DIR}/${changed})
+        add_custom_command(OUTPUT ${folder}/schema.c
+            COMMAND ${CMAKE_COMMAND} -E copy ${schema} ${folder}
+            COMMAND ${CMAKE_COMMAND} -DIN=${folder} -DOUT=${folder}/schema.c
+                    -P ${CMAKE_SOURCE_DIR}/schema/embed.cmake
+            DEPENDS ${planted} ${schema} ${CMAKE_SOURCE_DIR}/schema/embed.cmake)
+        set(planted ${folder}/schema.c)
+    endif()
     set(${ret_planted} ${planted} PARENT_SCOPE)
 endfunction()
 

@@ -522,6 +522,50 @@ static void test_open_in_doubt(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
+/* Nobody lets snapshots go or collects meanwhile: what they would free may be in use. */
+static void test_gone_in_doubt(void)
+{
+    static uint8_t bytes[PART * PLX_BLOCK_SIZE];
+    struct iovec iov = {bytes, sizeof bytes};
+    struct plx_request write = {.op = PLX_WRITE, .length = sizeof bytes, .iov = &iov, .iovcnt = 1};
+    struct plx_request first = {.op = PLX_SNAPSHOT}, second = first;
+    struct plx_thin all = {.upto = 1000};
+    struct plx_thinned thinned = {0};
+    struct plx_collected collected;
+    struct plx_registry_store store;
+    struct plx_vdi *vdi;
+
+    OK(make_store());
+    open_attach();
+    create("one");
+    OK(open_disk("one", &vdi));
+    memset(bytes, 1, sizeof bytes);
+    OK(plx_vdi_run(vdi, &write));
+    OK(plx_vdi_run(vdi, &first));
+    memset(bytes, 2, sizeof bytes);
+    OK(plx_vdi_run(vdi, &write));
+    OK(plx_vdi_run(vdi, &second));
+    store_row(&store);
+    OK(plx_registry_doubt(plx_attach_registry(attach), store.id, "something was seen"));
+    CU_ASSERT_EQUAL(plx_attach_thin(attach, vdi, &all, &thinned, &fault), PLX_ERR_REGISTRY);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "the registry has lost writes"));
+    CU_ASSERT_EQUAL(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault),
+                    PLX_ERR_REGISTRY);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "the registry has lost writes"));
+    read_in_doubt("one", first.seq);
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    rebuild_registry();
+    open_attach();
+    OK(open_disk("one", &vdi));
+    OK(plx_attach_thin(attach, vdi, &all, &thinned, &fault));
+    CU_ASSERT_EQUAL(thinned.snapshots, 1); /* the newest stays */
+    OK(plx_attach_vdi_close(attach, vdi));
+    OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -538,6 +582,7 @@ int main(void)
         {"a record that is newer", test_newer},
         {"a doubt is told at once", test_told_at_once},
         {"a doubt beside an open disk", test_open_in_doubt},
+        {"a doubt, and what would go", test_gone_in_doubt},
     };
 
     return SUITE_RUN("doors: extents", tests);
