@@ -17,6 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "registry/collections.h"
+#include "registry/lost.h"
 #include "registry/spans.h"
 #include "registry/sqlite.h"
 #include "attach/volumes.h"
@@ -125,22 +127,34 @@ static int run_plain(struct plx_registry *reg, bool change, const char *text, ui
     return reg->ops->run(reg->driver, change, &statement, 1, add_row, sum, &fault);
 }
 
-/* Of all rows but the times of migrations; 0: it cannot be read, or is not sound. */
+/* Of every table, and of each all columns but four. What a fork does by itself has times and
+ * request ids of its own: it applies migrations that a cut has undone, and a store that grows there
+ * goes on. The limit of events is nobody's change: opening sets it, as large as the region is. */
+static const char *const texts[] = {
+    "SELECT number FROM migrations",
+    "SELECT * FROM store",
+    "SELECT * FROM store_policies",
+    "SELECT * FROM volumes",
+    "SELECT * FROM growth",
+    "SELECT * FROM hosts",
+    "SELECT * FROM instances",
+    "SELECT store, no, type, owner, sealed, generation, free_blocks, states FROM extents",
+    "SELECT * FROM vdis",
+    "SELECT * FROM labels",
+    "SELECT * FROM policies",
+    "SELECT * FROM holds",
+    "SELECT * FROM intents",
+    "SELECT * FROM collections",
+    "SELECT * FROM garbage",
+    "SELECT * FROM lost",
+    "SELECT id, who, what, subject, detail FROM events",
+    "SELECT id, event_bytes FROM room",
+    "SELECT * FROM guard",
+};
+
+/* 0: it cannot be read, or is not sound. */
 static uint64_t digest(struct plx_registry *reg)
 {
-    static const char *const texts[] = {
-        "SELECT number FROM migrations",
-        "SELECT id, name, uuid FROM store",
-        "SELECT * FROM volumes",
-        "SELECT id, host, pid, role FROM instances",
-        "SELECT store, no, type, owner, sealed, generation FROM extents",
-        "SELECT id, store, slot, name, owner, epoch, state FROM vdis",
-        "SELECT vdi, name, seq, time_ns FROM labels",
-        "SELECT vdi, seq FROM holds",
-        "SELECT store, extent, generation, blocks, runs FROM garbage",
-        "SELECT id, who, what, subject, detail FROM events",
-        "SELECT event_bytes FROM room",
-    };
     uint64_t sum = 0xcbf29ce484222325ull;
     int code = plx_registry_check(reg);
 
@@ -149,6 +163,29 @@ static uint64_t digest(struct plx_registry *reg)
     if (code)
         printf("\n  %s | %s", plx_registry_error(reg), fault.text);
     return code ? 0 : sum;
+}
+
+/* No table is forgotten above. */
+static void find_text(void *context, const struct plx_sql_value *columns, size_t count)
+{
+    unsigned *missing = context;
+    bool found = false;
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts && !found; i++)
+        found = strcmp(strstr(texts[i], "FROM ") + 5, columns[0].text) == 0;
+    if (!found)
+        printf("\n  nobody looks at %s", columns[0].text);
+    *missing += !found;
+}
+
+static unsigned missing_texts(struct plx_registry *reg)
+{
+    struct plx_sql tables = {.text = "SELECT name FROM sqlite_schema WHERE type = 'table'"
+                                     " AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"};
+    unsigned missing = 0;
+
+    return reg->ops->run(reg->driver, false, &tables, 1, find_text, &missing, &fault) ? ~0u
+                                                                                      : missing;
 }
 
 /* ---- Cuts -------------------------------------------------------------------------------- */
@@ -442,6 +479,26 @@ static void make_disk(const char *name)
     end("label set");
 }
 
+static void let_go(void)
+{
+    uint64_t *kept, hold;
+    size_t count;
+
+    begin();
+    OK(plx_registry_hold(host.reg, vdi.id, 1, 7, &hold));
+    end("hold");
+    begin();
+    OK(plx_registry_release(host.reg, hold));
+    end("release");
+    begin();
+    OK(plx_registry_intent_begin(host.reg, &lock, NULL, 0, &kept, &count));
+    end("intent begin");
+    free(kept);
+    begin();
+    OK(plx_registry_intent_end(host.reg, &lock));
+    end("intent end");
+}
+
 static void use_disk(void)
 {
     struct plx_registry_extent extent;
@@ -452,15 +509,56 @@ static void use_disk(void)
     OK(plx_registry_extent_claim(host.reg, store.id, 7, PLX_EXTENT_DATA, 0, &extent, &fresh));
     end("extent claim");
     begin();
-    extent.type = PLX_EXTENT_UNUSED;
+    extent.free_blocks = 700;
+    extent.states = 3;
     OK(plx_registry_extent_release(host.reg, store.id, &extent));
     end("extent release");
     begin();
     CU_ASSERT_EQUAL(plx_registry_vdi_lock(host.reg, vdi.id, 7, &other), PLX_ERR_BUSY);
     end("a refusal");
     begin();
-    OK(plx_registry_vdi_unlock(host.reg, &lock, NULL));
-    end("vdi unlock");
+    OK(plx_registry_policy_set(host.reg, vdi.id, "protection", "all"));
+    end("a policy");
+    let_go();
+    begin();
+    OK(plx_registry_extent_claim(host.reg, store.id, 7, PLX_EXTENT_DATA, 0, &extent, &fresh));
+    end("extent claim again");
+    begin();
+    extent.states = 5;
+    OK(plx_registry_vdi_closed(host.reg, &lock, &(struct plx_registry_written){1, 41}, &extent, 1));
+    end("vdi closed");
+    begin();
+    extent.type = PLX_EXTENT_UNUSED;
+    OK(plx_registry_extent_release(host.reg, store.id, &extent));
+    end("extent release as unused");
+}
+
+static void collect(void)
+{
+    struct plx_registry_collection collection;
+
+    begin();
+    OK(plx_registry_collection_want(host.reg, store.id));
+    end("collection want");
+    begin();
+    OK(plx_registry_collection_begin(host.reg, store.id, 7, 0, &collection));
+    end("collection begin");
+    begin();
+    OK(plx_registry_collection_end(host.reg, store.id, 7, 12, collection.wanted));
+    end("collection end");
+}
+
+static void lose(void)
+{
+    struct plx_registry_lost lost = {.slot = 9, .why = "both copies are damaged"};
+    size_t count;
+
+    begin();
+    OK(plx_registry_lost_add(host.reg, store.id, &lost));
+    end("lost add");
+    begin();
+    OK(plx_registry_lost_forget(host.reg, store.id, &count));
+    end("lost forget");
 }
 
 /* More pages than SQLite's cache, so that it writes some before the commit. */
@@ -535,9 +633,12 @@ static void test_cuts(void)
     begin();
     OK(host_open(&host, disk));
     end("an empty region filled");
+    CU_ASSERT_EQUAL(missing_texts(host.reg), 0);
     make_store();
     make_disk("web");
     use_disk();
+    collect();
+    lose();
     change_much();
     put_back();
     host_close(&host);
@@ -551,6 +652,9 @@ static void test_cuts(void)
     fill(300, 900, "written to a region that got longer while it was open");
     OK(plx_registry_room(host.reg, &used, &more));
     CU_ASSERT(used > pages && more > used);
+    begin();
+    OK(plx_registry_doubt(host.reg, store.id, "something newer was seen"));
+    end("doubt");
     host_close(&host);
     printf("\n    %lu cuts, %lu states judged, %lu of them cuts of a recovery ", cuts, forks,
            recoveries);
