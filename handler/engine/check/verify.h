@@ -129,6 +129,15 @@ bool plx_history_tells(const struct plx_history *history, uint64_t vblock, uint6
                        uint32_t *ret_checksum);
 /* Whether a VOID record after batch after_seq voided the checksums of a leaf. */
 bool plx_history_voided(const struct plx_history *history, uint64_t leaf, uint64_t after_seq);
+/* NULL: the changes say nothing of the block. */
+struct plx_change *plx_history_change_at(const struct plx_history *history, uint64_t vblock);
+/* NULL: out of memory, which v->error says. */
+struct plx_change *plx_history_put(struct plx_verify *v, struct plx_history *history,
+                                   uint64_t vblock);
+void plx_history_push(struct plx_verify *v, struct plx_span **spans, size_t *count,
+                      size_t *capacity, struct plx_span span);
+/* Drops what batches up to seq said: the key frame at hand includes it. */
+void plx_history_forget(struct plx_verify *v, struct plx_history *history, uint64_t seq);
 void plx_history_free(struct plx_history *history);
 
 /* ---- verify.c ---- */

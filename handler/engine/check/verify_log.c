@@ -28,125 +28,6 @@
 #include "engine/base/list.h"
 #include "engine/check/verify.h"
 
-/* ---- Changes since a key frame ---- */
-
-static size_t slot_of(const struct plx_history *h, uint64_t vblock)
-{
-    size_t at = (size_t)(vblock * 0x9e3779b97f4a7c15ull >> 20) & (h->capacity - 1);
-
-    while (h->changes[at].used && h->changes[at].vblock != vblock)
-        at = (at + 1) & (h->capacity - 1);
-    return at;
-}
-
-static struct plx_change *change_at(const struct plx_history *h, uint64_t vblock)
-{
-    size_t at = h->capacity ? slot_of(h, vblock) : 0;
-
-    return h->capacity && h->changes[at].used ? &h->changes[at] : NULL;
-}
-
-static bool grow(struct plx_history *h, size_t capacity, uint64_t after_seq)
-{
-    struct plx_history bigger = *h;
-
-    bigger.capacity = capacity;
-    bigger.count = 0;
-    bigger.changes = calloc(capacity, sizeof *bigger.changes);
-    if (!bigger.changes)
-        return false;
-    for (size_t i = 0; i < h->capacity; i++)
-        if (h->changes[i].used && h->changes[i].seq > after_seq) {
-            bigger.changes[slot_of(&bigger, h->changes[i].vblock)] = h->changes[i];
-            bigger.count++;
-        }
-    free(h->changes);
-    *h = bigger;
-    return true;
-}
-
-static struct plx_change *put_change(struct plx_verify *v, struct plx_history *h, uint64_t vblock)
-{
-    struct plx_change *change;
-
-    if (h->count * 2 >= h->capacity && !grow(h, h->capacity ? h->capacity * 2 : 1024, 0)) {
-        v->error = PLX_ERR_NOMEM;
-        return NULL;
-    }
-    change = &h->changes[slot_of(h, vblock)];
-    h->count += !change->used;
-    change->used = true;
-    change->vblock = vblock;
-    return change;
-}
-
-static void push_span(struct plx_verify *v, struct plx_span **spans, size_t *count,
-                      size_t *capacity, struct plx_span span)
-{
-    if (!PLX_LIST_ROOM(*spans, *count, *capacity, 16)) {
-        v->error = PLX_ERR_NOMEM;
-        return;
-    }
-    (*spans)[(*count)++] = span;
-}
-
-static bool in_spans(const struct plx_span *spans, size_t count, uint64_t at, uint64_t after_seq)
-{
-    for (size_t i = 0; i < count; i++)
-        if (spans[i].seq > after_seq && at - spans[i].first < spans[i].count)
-            return true;
-    return false;
-}
-
-bool plx_history_excludes(const struct plx_history *h, uint64_t vblock)
-{
-    return change_at(h, vblock) || in_spans(h->unmapped, h->unmapped_count, vblock, 0);
-}
-
-bool plx_history_tells(const struct plx_history *h, uint64_t vblock, uint64_t *ret_addr,
-                       uint32_t *ret_checksum)
-{
-    const struct plx_change *change = change_at(h, vblock);
-
-    if (!change && !plx_history_excludes(h, vblock))
-        return false;
-    *ret_addr = change ? change->addr : 0;
-    *ret_checksum = change ? change->checksum : 0;
-    return true;
-}
-
-bool plx_history_voided(const struct plx_history *h, uint64_t leaf, uint64_t after_seq)
-{
-    return h && in_spans(h->voided, h->voided_count, leaf, after_seq);
-}
-
-void plx_history_free(struct plx_history *h)
-{
-    free(h->changes);
-    free(h->unmapped);
-    free(h->voided);
-    *h = (struct plx_history){0};
-}
-
-static void drop_spans(struct plx_span *spans, size_t *count, uint64_t seq)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < *count; i++)
-        if (spans[i].seq > seq)
-            spans[kept++] = spans[i];
-    *count = kept;
-}
-
-/* A key frame includes all batches up to seq: drops their changes. */
-static void forget_until(struct plx_verify *v, struct plx_history *h, uint64_t seq)
-{
-    if (h->capacity && !grow(h, h->capacity, seq))
-        v->error = PLX_ERR_NOMEM;
-    drop_spans(h->unmapped, &h->unmapped_count, seq);
-    drop_spans(h->voided, &h->voided_count, seq);
-}
-
 /* ---- One log ---- */
 
 struct log_walk {
@@ -180,7 +61,7 @@ static void on_map(struct plx_verify *v, struct log_walk *log, const struct plx_
         return;
     }
     for (uint64_t i = 0; i < record->count && !v->error; i++) {
-        struct plx_change *change = put_change(v, log->history, record->vblock + i);
+        struct plx_change *change = plx_history_put(v, log->history, record->vblock + i);
 
         if (!change)
             return;
@@ -196,11 +77,11 @@ static void on_unmap(struct plx_verify *v, struct log_walk *log, const struct pl
 {
     struct plx_history *h = log->history;
 
-    push_span(v, &h->unmapped, &h->unmapped_count, &h->unmapped_capacity,
-              (struct plx_span){record->vblock, record->count, seq});
+    plx_history_push(v, &h->unmapped, &h->unmapped_count, &h->unmapped_capacity,
+                     (struct plx_span){record->vblock, record->count, seq});
     if (record->count < h->capacity) {
         for (uint64_t i = 0; i < record->count; i++) {
-            struct plx_change *change = change_at(h, record->vblock + i);
+            struct plx_change *change = plx_history_change_at(h, record->vblock + i);
 
             if (change)
                 *change =
@@ -226,11 +107,11 @@ static void on_void(struct plx_verify *v, struct log_walk *log, const struct plx
     struct plx_history *h = log->history;
     uint64_t first = record->vblock << PLX_NODE_SHIFT, count = record->count << PLX_NODE_SHIFT;
 
-    push_span(v, &h->voided, &h->voided_count, &h->voided_capacity,
-              (struct plx_span){record->vblock, record->count, seq});
+    plx_history_push(v, &h->voided, &h->voided_count, &h->voided_capacity,
+                     (struct plx_span){record->vblock, record->count, seq});
     if (count < h->capacity) {
         for (uint64_t i = 0; i < count; i++)
-            void_change(change_at(h, first + i));
+            void_change(plx_history_change_at(h, first + i));
         return;
     }
     for (size_t i = 0; i < h->capacity; i++)
@@ -306,8 +187,8 @@ static void on_keyframe(struct plx_verify *v, struct log_walk *log,
         claim_nodes(v, log);
     log->snapshots = plx_max_u64(log->snapshots, keyframe->snap_seq);
     if (news && v->mode != PLX_VERIFY_BEHIND)
-        forget_until(v, log->history,
-                     plx_min_u64(keyframe->batch_seq, v->record->keyframe.batch_seq));
+        plx_history_forget(v, log->history,
+                           plx_min_u64(keyframe->batch_seq, v->record->keyframe.batch_seq));
 }
 
 /* VERIFY_LOG-3 */
@@ -475,7 +356,7 @@ static bool log_batch(struct plx_verify *v, struct log_walk *log, uint64_t *offs
         log->durable = 0; /* batches behind carry marks from before the log was thinned out */
     }
     if (header.seq == record->oldest.batch_seq)
-        forget_until(v, log->history, header.seq);
+        plx_history_forget(v, log->history, header.seq);
     if (header.seq == record->keyframe.batch_seq) {
         if (log->snapshots != record->keyframe.snap_seq)
             log_error(v, "keyframe", 0, "the key frame counts other snapshots than the log",
@@ -701,7 +582,7 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
     if (log.taken > log.keyframe.snap_seq)
         claim_nodes(v, &log);
     history->snapshots = log.snapshots;
-    forget_until(v, history, record->keyframe.batch_seq);
+    plx_history_forget(v, history, record->keyframe.batch_seq);
     if (v->mode != PLX_VERIFY_BEHIND)
         claim_behind(v, &log);
 }

@@ -137,7 +137,7 @@ static void check_ring_allowed(struct plx_verify *v)
     const struct plx_vdi_record *record = v->record;
 
     if ((plx_ring_is_marked(&record->mark) || record->position.seq) &&
-        !plx_store_allows_ring(v->store))
+        !(v->store->volumes[0].super.incompatible & PLX_INCOMPATIBLE_RING))
         plx_verify_find(v, PLX_FINDING_ERROR, "record", plx_vdi_slot_addr(v->store, record->slot),
                         PLX_NO_VBLOCK,
                         "virtual disk %s: its record names a ring, and the store's superblock does "

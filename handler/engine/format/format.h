@@ -362,8 +362,9 @@ struct plx_ring_mark {
     uint64_t since;    /* an epoch of the disk */
 };
 
-/* The last record of a ring that the disk has, by its number and the epoch in which it was
- * acknowledged. All zero: none yet. */
+/* The last record of a ring that the store has of the disk, by its number and the epoch in which it
+ * was appended, not the one in which it reached the store: scanning a ring relies on that (SCAN-2).
+ * All zero: none yet. */
 struct plx_ring_position {
     uint64_t epoch, seq;
 };

@@ -104,7 +104,11 @@ void plx_format_put_keyframe(uint8_t *b, const struct plx_keyframe *k);
 bool plx_format_get_keyframe(const uint8_t *b, uint64_t addr_limit, struct plx_keyframe *ret);
 
 /* format_log.c */
-bool plx_format_ring_position_valid(const struct plx_ring_position *position);
+static inline bool plx_format_ring_position_valid(const struct plx_ring_position *position)
+{
+    return position->epoch <= PLX_COUNTER_MAX && position->seq <= PLX_COUNTER_MAX &&
+           !position->epoch == !position->seq;
+}
 
 /* format.c */
 void plx_format_seal_block(void *block);

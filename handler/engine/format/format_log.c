@@ -235,12 +235,6 @@ size_t plx_record_put_ring(void *out, const struct plx_ring_position *position)
     return bytes;
 }
 
-bool plx_format_ring_position_valid(const struct plx_ring_position *position)
-{
-    return position->epoch <= PLX_COUNTER_MAX && position->seq <= PLX_COUNTER_MAX &&
-           !position->epoch == !position->seq;
-}
-
 uint32_t plx_record_checksum(const struct plx_record *record, uint64_t index)
 {
     return get32(record->checksums + index * 4);

@@ -113,12 +113,6 @@ unsigned plx_ring_under_way(const struct plx_ring *ring);
 
 /* ---- A disk's chain ---- */
 
-/* The last record that the store has. epoch is the one in which that record was appended, not the
- * one in which it reached the store: scanning relies on it (SCAN-2). {0, 0}: none yet. */
-struct plx_ring_position {
-    uint64_t epoch, seq;
-};
-
 /* Where a WRITE record's blocks lie, on every member. */
 struct plx_ring_place {
     uint64_t offset; /* bytes; 0: nowhere */
