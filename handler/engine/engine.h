@@ -365,6 +365,23 @@ struct plx_protection {
 /* 0, or INVALID and why. */
 int plx_protection_check(const struct plx_protection *protection, struct plx_fault *fault);
 
+/* A write-back ring (format_ring.h) may hold what the disk lacks: all records behind the disk's
+ * position with this epoch or a later one. Only with that ring may the disk be used. A zero ring:
+ * there is no mark. */
+struct plx_ring_mark {
+    struct plx_uuid ring;
+    uint64_t set;      /* of the members that have it */
+    uint64_t openings; /* of the ring, so far: an older copy of it has fewer */
+    uint64_t since;    /* an epoch of the disk */
+};
+
+/* The last record of a ring that the store has of the disk, by its number and the epoch in which it
+ * was appended, not the one in which it reached the store: scanning a ring relies on that (SCAN-2).
+ * All zero: none yet. */
+struct plx_ring_position {
+    uint64_t epoch, seq;
+};
+
 struct plx_vdi_info {
     struct plx_uuid id, parent;
     char name[PLX_NAME_MAX + 1];
@@ -395,6 +412,8 @@ struct plx_vdi_info {
      * was overwritten in place. PLX_MAPPED_UNKNOWN as above. And when the newest vouch pass ended
      * (vouch.c), 0: never. */
     uint64_t vouched_blocks, vouched_ns;
+    struct plx_ring_mark mark;
+    struct plx_ring_position position; /* as of the newest key frame, or of an open disk's log */
 };
 
 #define PLX_MAPPED_UNKNOWN UINT64_MAX
@@ -516,8 +535,8 @@ void plx_vdi_get_info(const struct plx_vdi *vdi, struct plx_vdi_info *ret_info);
 bool plx_vdi_is_snapshot(const struct plx_vdi *vdi);
 void plx_vdi_set_write_back(struct plx_vdi *vdi, bool write_back);
 /* Prepares a disk that rests or was not used yet as if it had been opened with these options:
- * write_back, overwrite, quiet_ns. False: the disk has stopped or has another quiet_ns, and has to
- * be closed and opened again. */
+ * write_back, overwrite, quiet_ns. False: the disk has stopped, lacks its ring or has another
+ * quiet_ns, and has to be closed and opened again. */
 bool plx_vdi_use(struct plx_vdi *vdi, const struct plx_vdi_open_options *options);
 /* Writes the settings into the record, with a key frame. They hold until they are set again,
  * wherever the disk is open. Turning protection on, or to another mode, takes a snapshot. */
@@ -613,9 +632,13 @@ struct plx_request {
     struct plx_fault fault; /* the reason, if result is of class CORRUPT or IO */
     void (*done)(struct plx_request *request);
     void *owner;
+    /* Of a carried request (disk/front.h): the record that it brings, and a call when all of it has
+     * its place in the log's order. */
+    struct plx_ring_position carried;
+    void (*appended)(struct plx_request *request);
     /* The engine's while submitted. */
     const struct plx_op_kind *kind;
-    enum plx_urgency { PLX_IN_TURN, PLX_AHEAD, PLX_OWN } urgency;
+    enum plx_urgency { PLX_IN_TURN, PLX_AHEAD, PLX_OWN, PLX_CARRIED } urgency;
     struct plx_request *next;
     uint64_t started_ns;
 };
@@ -674,6 +697,10 @@ void plx_uuid_text(const struct plx_uuid *id, char ret_text[37]);
 bool plx_uuid_parse(const char *text, struct plx_uuid *ret_id);
 bool plx_uuid_is_zero(const struct plx_uuid *id);
 bool plx_uuid_equal(const struct plx_uuid *a, const struct plx_uuid *b);
+static inline bool plx_ring_is_marked(const struct plx_ring_mark *mark)
+{
+    return !plx_uuid_is_zero(&mark->ring);
+}
 /* The UUID of a VDI for people: its id. In a copy of a store with an identity of its own it is made
  * from identity and id, so that different disks never have the same. */
 struct plx_uuid plx_uuid_shown(const struct plx_uuid *store, const struct plx_uuid *identity,

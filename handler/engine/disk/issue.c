@@ -256,8 +256,18 @@ int plx_op_make_item(struct plx_op *op)
         .slots = slots,
         .needs_durable = op->request->fua || op->kind->durable,
         .changes = true,
+        .carried = plx_op_carries(op) ? op->request->carried : (struct plx_ring_position){0},
+        .whole = op->done_bytes + op->window_bytes == op->request->length,
     };
     return plx_log_reserve(&op->vdi->log, &op->item);
+}
+
+/* FRONT-3: the last window of a carried request has its place in the log's order now. */
+void plx_op_append(struct plx_op *op)
+{
+    plx_log_append(&op->vdi->log, &op->item);
+    if (op->item.carried.seq && op->item.whole)
+        op->request->appended(op->request);
 }
 
 /* Data of an operation with a log item reports to that item: its batch waits for the data (LOG-1).
@@ -408,13 +418,13 @@ int plx_op_issue(struct plx_op *op)
         return error;
     }
     if ((has_in_place && op->kind->effect != PLX_KEEPS) || op->piece_count)
-        plx_protect_note_change(op->vdi);
+        plx_op_note_change(op);
     op->flush_mark = op->vdi->store->flush_failures;
     plx_op_start_join(op);
     in_place = submit_in_place(op);
     if (op->piece_count) {
         op->item.data_pending = in_place + submit_new(op);
-        plx_log_append(&op->vdi->log, &op->item);
+        plx_op_append(op);
     }
     return 0;
 }

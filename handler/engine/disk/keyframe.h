@@ -63,6 +63,7 @@ struct plx_keyframe_op {
     struct plx_keyframe oldest; /* where history begins, by the new record */
     bool alone;                 /* history begins with `target`: no snapshot is kept (KEYFRAME-3) */
     bool old_begins;            /* history begins with the old key frame */
+    bool marks;                 /* the new record has another mark of a ring (FRONT-2) */
     /* History that goes with this key frame and with the next one; reclaim.c owns and waits. */
     struct plx_history_drop *drop, *next_drop;
     struct plx_keyframe_detour *detour; /* a rewind's, for one key frame; rewind.c owns it, waits */

@@ -17,8 +17,9 @@ enum {
     KEYFRAME_RECORD,      /* 7: the new record is being written */
     KEYFRAME_FLUSHED,     /* 8: the new record is being flushed */
     KEYFRAME_MIRRORED,    /* 9: the record's mirror copy is being written */
-    KEYFRAME_ANNOUNCED,   /* 10: the announcement is being logged */
-    KEYFRAME_FREE,        /* 11: operations that may read what died have not ended */
+    KEYFRAME_MARKED,      /* 10: a mark's mirror copy is being flushed */
+    KEYFRAME_ANNOUNCED,   /* 11: the announcement is being logged */
+    KEYFRAME_FREE,        /* 12: operations that may read what died have not ended */
 };
 
 /* keyframe_steps.c: goes on from the task's state. */

@@ -12,13 +12,15 @@
  *  6 BITMAPS       all is durable (KEYFRAME-1): the record is written  + nodes that leak
  *  7 RECORD        the record is flushed                               the old or the new record
  *  8 FLUSHED       the new record is in effect; the mirror is written  the old or the new record
- *  9 MIRRORED      the announcement is logged                          the new record, + leaks
- * 10 ANNOUNCED     operations that read what died are waited for       the new record, + leaks
- * 11 FREE          what died is freed                                  the new record, + leaks
+ *  9 MIRRORED      another mark of a ring: the mirror is flushed       the new record, + leaks
+ * 10 MARKED        the announcement is logged                          the new record, + leaks
+ * 11 ANNOUNCED     operations that read what died are waited for       the new record, + leaks
+ * 12 FREE          what died is freed                                  the new record, + leaks
  *
  * An error up to BITMAPS gives the key frame up: the changes stay frozen for the next one. An error
  * in RECORD or FLUSHED stops the disk, for nobody can tell which slot counts. Later errors cost no
- * more than blocks that stay allocated, except in a rewind, which must be announced (KEYFRAME-3).
+ * more than blocks that stay allocated, with two exceptions that stop the disk: a rewind must be
+ * announced (KEYFRAME-3), and a mark must be in both slots (FRONT-2).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -183,6 +185,11 @@ static void write_record(struct plx_keyframe_op *op)
     op->record.protection = vdi->protect.kept;
     op->record.vouched_ns = vdi->vouch.completed_ns;
     op->record.doubted = vdi->vouch.doubt;
+    op->record.mark = vdi->mark;
+    op->record.position = op->at.ring;
+    PLX_ASSERT(plx_ring_is_marked(&vdi->mark) || !vdi->front ||
+               vdi->front->last(vdi->front) <= vdi->log.applied.ring.seq); /* FRONT-2 */
+    op->marks = memcmp(&op->record.mark, &vdi->record.mark, sizeof vdi->mark) != 0;
     if (op->detour)
         note_rewind(op, &op->record);
     op->record.generation = plx_generation_next(op->record.generation);
@@ -424,7 +431,7 @@ static void let_go(struct plx_keyframe_op *op, int error)
     }
 }
 
-/* States BITMAPS to MIRRORED: the record flips to the new key frame. */
+/* States BITMAPS to MARKED: the record flips to the new key frame. */
 static void put_in_force(struct plx_keyframe_op *op, int error)
 {
     struct plx_store *store = op->vdi->store;
@@ -459,6 +466,21 @@ static void put_in_force(struct plx_keyframe_op *op, int error)
         write_slot(op); /* KEYFRAME-2: the mirror. If this write fails, one good slot is there. */
         return;
     case KEYFRAME_MIRRORED:
+        if (op->marks && op->join.error) { /* FRONT-2 */
+            record_failed(op, op->join.error);
+            return;
+        }
+        op->state = KEYFRAME_MARKED;
+        if (op->marks) {
+            plx_store_flush(store, &op->task, op->flush_mark);
+            return;
+        }
+        /* fall through */
+    case KEYFRAME_MARKED:
+        if (op->marks && error) {
+            record_failed(op, error);
+            return;
+        }
         if (!op->quiet) {
             announce(op);
             return;

@@ -41,11 +41,13 @@ static void append(struct plx_op *op, enum plx_record_type type, const struct pl
         .changes = type == PLX_RECORD_RESIZE,
         .snapshot = type == PLX_RECORD_SNAPSHOT,
         .patient = op->request->patient,
+        .carried = plx_op_carries(op) ? op->request->carried : (struct plx_ring_position){0},
+        .whole = true,
         .flush_mark = op->vdi->store->flush_failures,
     };
     if (type == PLX_RECORD_SNAPSHOT)
         await_in_place(op);
-    plx_log_append(&op->vdi->log, &op->item);
+    plx_op_append(op);
 }
 
 /* ---- Flushes ---- */
@@ -89,6 +91,13 @@ static size_t snapshot_encode(struct plx_log_item *item, uint8_t *out, uint32_t 
     struct plx_log *log = &op->vdi->log;
 
     ++*records;
+    if (plx_op_carries(op)) { /* FRONT-4 */
+        PLX_ASSERT(request->seq == log->cursor.snap_seq + 1);
+        log->cursor.snap_seq++;
+        log->snapshot_ns = op->vdi->last_snapshot_ns =
+            plx_max_u64(request->time_ns, op->vdi->last_snapshot_ns);
+        return plx_record_put_snapshot(out, request->seq, request->time_ns);
+    }
     request->seq = ++log->cursor.snap_seq;
     /* While this one waited for a batch, an automatic snapshot may have overtaken it and taken its
      * time. Times of snapshots only rise. */
@@ -137,6 +146,11 @@ void plx_op_start_snapshot(struct plx_op *op)
     static const struct plx_log_item_ops ops = {snapshot_encode, snapshot_apply};
     struct plx_vdi *vdi = op->vdi;
 
+    if (plx_op_carries(op)) { /* FRONT-4 */
+        vdi->map.gen_submitted++;
+        append(op, PLX_RECORD_SNAPSHOT, &ops);
+        return;
+    }
     if (!vdi->changed && vdi->map.gen && vdi->map.gen == vdi->map.gen_submitted) {
         op->request->seq = vdi->map.gen;
         op->request->time_ns = vdi->last_snapshot_ns;
@@ -158,7 +172,7 @@ void plx_op_step_snapshot(struct plx_task *task)
     if (task->error) {
         forget_in_place(op);
         op->vdi->map.gen_submitted--; /* it was never logged */
-        plx_protect_note_change(op->vdi);
+        plx_op_note_change(op);
     }
     plx_op_step_last(task);
 }

@@ -129,7 +129,7 @@ static void count_latency(struct plx_vdi *vdi, const struct plx_request *request
 void plx_op_complete(struct plx_vdi *vdi, struct plx_request *request, int result)
 {
     request->result = result;
-    if (request->kind->latency)
+    if (request->kind->latency && request->urgency != PLX_CARRIED)
         count_latency(vdi, request);
     request->done(request);
 }

@@ -56,6 +56,7 @@ struct plx_op_kind {
     bool within_disk;                           /* its range must be */
     bool of_snapshots;                          /* can be made of an open snapshot */
     bool when_stopped;                          /* can be made of a disk that has stopped */
+    bool without_ring; /* can be made of a disk whose ring is not there (FRONT-1) */
     void (*start)(struct plx_op *op);           /* the first step */
     void (*step)(struct plx_task *task);        /* what its task waited for has happened */
     void (*end)(struct plx_op *op, int result); /* it ends, and still holds what it holds */
@@ -240,6 +241,19 @@ static inline void plx_op_written_in_place(struct plx_op *op)
     op->seen_by = NULL;
 }
 
+/* Whether it brings a record of a ring (front.h). */
+static inline bool plx_op_carries(const struct plx_op *op)
+{
+    return op->request->urgency == PLX_CARRIED;
+}
+
+/* It changes the disk's contents or size now. (Of a carried one the front has noted it.) */
+static inline void plx_op_note_change(const struct plx_op *op)
+{
+    if (!plx_op_carries(op))
+        plx_protect_note_change(op->vdi);
+}
+
 static inline bool plx_op_always_copies(const struct plx_vdi *vdi)
 {
     return vdi->copy_always || plx_protect_copies(vdi);
@@ -341,6 +355,8 @@ int plx_op_append_void(struct plx_op *op);
 void plx_op_release_pieces(struct plx_op *op);
 /* Makes the log item of the pieces, and reserves the memory for applying it: 0 or NOMEM. */
 int plx_op_make_item(struct plx_op *op);
+/* Queues that item. */
+void plx_op_append(struct plx_op *op);
 /* For kind->place: new blocks wherever they are, as many as are adjacent in one piece; or all new
  * blocks in one row. */
 int plx_op_place(struct plx_op *op);

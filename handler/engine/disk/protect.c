@@ -28,6 +28,8 @@
  * PROTECT-7  Snapshots get their times, and are let go by time, by the rule of witness.c, which
  *     says when the wall clock is believed. The disk itself looks at the clocks each time, so no
  *     caller can let snapshots go past that rule.
+ * PROTECT-8  While a disk is marked for a ring, snapshots come from its front, which also knows when
+ *     they are due. The log adds none, and without a front none is taken.
  * Loop: the disk's. plx_protect_last() and setting a policy are synchronous; nothing else blocks.
  * Crash story: the record on the store has the policy. A new one is in force after a crash only if
  *   the key frame that wrote it was durable. A policy that is only tried is never written. An
@@ -55,7 +57,13 @@ static void apply_mode(struct plx_vdi *vdi)
 {
     enum plx_protection_mode mode = vdi->protect.policy.mode;
 
-    vdi->log.snapshots = plx_protect_copies(vdi) ? mode : PLX_PROTECT_OFF;
+    vdi->log.snapshots =
+        plx_protect_copies(vdi) && !plx_ring_is_marked(&vdi->mark) ? mode : PLX_PROTECT_OFF;
+}
+
+void plx_protect_look_at_mark(struct plx_vdi *vdi)
+{
+    apply_mode(vdi);
 }
 
 void plx_protect_start(struct plx_vdi *vdi, bool found_changes)
@@ -291,7 +299,7 @@ static uint64_t due_ns(const struct plx_vdi *vdi)
 {
     const struct plx_protect *p = &vdi->protect;
     bool waits = p->policy.mode == PLX_PROTECT_INTERVAL && p->changed && !p->under_way &&
-                 !vdi->closing && !vdi->barrier && !vdi->log.sticky;
+                 !vdi->closing && !vdi->barrier && !vdi->log.sticky && !plx_front_is_away(vdi);
 
     return waits ? p->due_ns : UINT64_MAX; /* PROTECT-5 */
 }
@@ -351,7 +359,8 @@ static int take_now(struct plx_vdi *vdi, struct plx_fault *fault)
 
 void plx_protect_last(struct plx_vdi *vdi)
 {
-    if (vdi->protect.policy.mode == PLX_PROTECT_INTERVAL && vdi->protect.changed)
+    if (vdi->protect.policy.mode == PLX_PROTECT_INTERVAL && vdi->protect.changed &&
+        !plx_front_is_away(vdi))
         take_now(vdi, NULL); /* if it fails, closing goes on with one snapshot less */
 }
 

@@ -1,4 +1,5 @@
-/* request.c - requests: checked, counted, admitted when an operation is free; the disk's turn.
+/* request.c - requests: offered to the disk's front, checked, counted, admitted when an operation is
+ * free; the disk's turn.
  *
  * A request (engine.h) is what a caller submits. It becomes an operation (op.h), of which a disk
  * has a fixed number; while none is free, requests wait here in a queue. Further invariants of the
@@ -15,6 +16,8 @@
  *       a move, share or vouch        If such a write has locked its range, it ends with NOSPACE at
  *                                     once instead of waiting. Contents stay as they are without
  *                                     it, so it can be tried again later.
+ *       carried (PLX_CARRIED)         They go to the queue's front, one at a time (FRONT-3), for no
+ *                                     other request changes the disk.
  * Loop: the disk's; never blocks, except plx_vdi_run(), which is synchronous.
  * Crash story: nothing is written here; log.c has it.
  */
@@ -39,6 +42,8 @@ static int check_request(const struct plx_vdi *vdi, const struct plx_request *re
         return PLX_ERR_RANGE;
     if (vdi->snapshot)
         return kind->of_snapshots ? 0 : PLX_ERR_READONLY;
+    if (plx_front_is_away(vdi) && !kind->without_ring) /* FRONT-1 */
+        return PLX_ERR_RING_AWAY;
     return kind->when_stopped ? 0 : vdi->log.sticky;
 }
 
@@ -63,7 +68,7 @@ static void enqueue(struct plx_vdi *vdi, struct plx_request *request)
 {
     if (!vdi->waiting) {
         vdi->waiting = vdi->last_waiting = request;
-    } else if (request->urgency == PLX_AHEAD) {
+    } else if (request->urgency != PLX_IN_TURN) {
         request->next = vdi->waiting;
         vdi->waiting = request;
     } else {
@@ -72,27 +77,78 @@ static void enqueue(struct plx_vdi *vdi, struct plx_request *request)
     }
 }
 
-static void submit(struct plx_vdi *vdi, struct plx_request *request, enum plx_urgency urgency)
+/* FRONT-3, FRONT-4: whether a record of a ring can be carried now. What it says comes from a local
+ * device, so it is not believed. */
+static int check_carried(const struct plx_vdi *vdi, const struct plx_request *request)
 {
-    int error;
+    uint64_t end = plx_div_up(vdi->size_bytes, PLX_BLOCK_SIZE) * PLX_BLOCK_SIZE;
+    const struct plx_ring_position *carried = &request->carried;
 
+    if (vdi->snapshot)
+        return PLX_ERR_READONLY;
+    if (!plx_store_allows_ring(vdi->store))
+        return PLX_ERR_UNSUPPORTED;
+    if (!carried->seq || carried->epoch < vdi->log.cursor.ring.epoch ||
+        carried->epoch > vdi->record.epoch)
+        return PLX_ERR_INVALID;
+    if (request->op == PLX_SNAPSHOT)
+        return request->seq == vdi->map.gen_submitted + 1 && request->time_ns <= PLX_TIME_MAX
+                   ? vdi->log.sticky
+                   : PLX_ERR_INVALID;
+    if ((request->op != PLX_WRITE && request->op != PLX_UNMAP) || !request->length ||
+        request->offset % PLX_BLOCK_SIZE || request->length % PLX_BLOCK_SIZE)
+        return PLX_ERR_INVALID;
+    if (request->offset > end || request->length > end - request->offset)
+        return PLX_ERR_RANGE;
+    return vdi->log.sticky;
+}
+
+static void pass(struct plx_vdi *vdi, struct plx_request *request, int error)
+{
+    enum plx_urgency urgency = request->urgency;
+
+    if (error)
+        plx_front_complete(vdi, request, error);
+    else if (!may_admit(vdi, urgency) || (urgency == PLX_IN_TURN && vdi->waiting))
+        enqueue(vdi, request);
+    else
+        admit(vdi, request);
+}
+
+static void prepare(struct plx_vdi *vdi, struct plx_request *request, enum plx_urgency urgency)
+{
     request->kind = &plx_op_kinds[request->op];
-    error = check_request(vdi, request);
     request->started_ns = vdi->store->env->monotonic_ns(vdi->store->env);
     request->fault.code = 0;
     request->next = NULL;
     request->urgency = urgency;
+}
+
+static void submit(struct plx_vdi *vdi, struct plx_request *request, enum plx_urgency urgency)
+{
+    prepare(vdi, request, urgency);
     count_request(&vdi->counters, request);
     count_request(&vdi->store->counters, request);
-    if (error) {
-        plx_vdi_fault(vdi, error, &request->fault);
-        plx_op_complete(vdi, request, error);
-        return;
-    }
-    if (!may_admit(vdi, urgency) || (urgency == PLX_IN_TURN && vdi->waiting))
-        enqueue(vdi, request);
-    else
-        admit(vdi, request);
+    if (!vdi->front || !vdi->front->take(vdi->front, request))
+        pass(vdi, request, check_request(vdi, request));
+}
+
+void plx_front_carry(struct plx_vdi *vdi, struct plx_request *request)
+{
+    prepare(vdi, request, PLX_CARRIED);
+    pass(vdi, request, check_carried(vdi, request));
+}
+
+int plx_front_check(const struct plx_vdi *vdi, const struct plx_request *request)
+{
+    return check_request(vdi, request);
+}
+
+void plx_front_pass(struct plx_vdi *vdi, struct plx_request *request)
+{
+    if (!request->kind) /* it is the front's own */
+        prepare(vdi, request, PLX_IN_TURN);
+    pass(vdi, request, check_request(vdi, request));
 }
 
 void plx_vdi_submit(struct plx_vdi *vdi, struct plx_request *request)
@@ -151,6 +207,8 @@ void plx_vdi_pump(struct plx_vdi *vdi)
     start_waiting(vdi);
     if (vdi->snapshot)
         return;
+    if (vdi->front)
+        vdi->front->pump(vdi->front);
     /* A flush has failed since, so writes in place that were acknowledged may be lost. */
     if (vdi->unflushed && !vdi->log.sticky && vdi->flush_mark != vdi->store->flush_failures)
         plx_log_fail(&vdi->log, vdi->store->flush_error);

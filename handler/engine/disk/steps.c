@@ -134,10 +134,10 @@ static int issue_unmap(struct plx_op *op)
     error = plx_op_make_item(op);
     if (error)
         return error;
-    plx_protect_note_change(op->vdi);
+    plx_op_note_change(op);
     plx_op_start_join(op);
-    plx_log_append(&op->vdi->log, &op->item);
     op->state = OP_LOGGED;
+    plx_op_append(op);
     return PLX_WAIT;
 }
 
@@ -212,8 +212,10 @@ static int take_written(struct plx_op *op)
     if (op->join.error) {
         /* The item failed and lost its records (LOG-4), so nobody will ever map the new blocks.
          * But if the log has stopped, a record may have reached the store and recovery may believe
-         * it: then the blocks stay allocated. */
-        if (op->piece_count && op->item.data_error && !vdi->log.sticky)
+         * it: then the blocks stay allocated. So do blocks that could not be written with what a
+         * ring has: it is carried again, and must not meet the same blocks. */
+        if (op->piece_count && op->item.data_error && !vdi->log.sticky &&
+            !(plx_op_carries(op) && plx_error_class(op->item.data_error) == PLX_CLASS_IO))
             plx_op_release_pieces(op);
         return op->join.error;
     }

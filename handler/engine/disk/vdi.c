@@ -63,6 +63,8 @@ void plx_vdi_record_info(const struct plx_vdi_record *record, struct plx_vdi_inf
         .mapped_blocks = record->keyframe.mapped,
         .vouched_blocks = record->keyframe.vouched,
         .vouched_ns = record->vouched_ns,
+        .mark = record->mark,
+        .position = record->position,
     };
     for (uint32_t i = 0; i < record->rewinds; i++)
         ret->rewound_to[i] = record->rewind[i].seq;
@@ -95,6 +97,7 @@ struct plx_vdi *plx_vdi_new(struct plx_store *store, const struct plx_vdi_record
     vdi->record_slot = record_slot;
     vdi->size_bytes = record->keyframe.size_bytes;
     vdi->protect.policy = vdi->protect.kept = record->protection;
+    vdi->mark = record->mark;
     vdi->vouch.completed_ns = record->vouched_ns;
     vdi->vouch.doubt = record->doubted || record->owner;
     plx_gather_init(&vdi->gather, store);
@@ -323,7 +326,8 @@ static void set_writing(struct plx_vdi *vdi, const struct plx_vdi_open_options *
 
 bool plx_vdi_use(struct plx_vdi *vdi, const struct plx_vdi_open_options *options)
 {
-    if (vdi->log.sticky || (vdi->vouch.quiet_ns && vdi->vouch.quiet_ns != options->quiet_ns))
+    if (vdi->log.sticky || plx_front_is_away(vdi) ||
+        (vdi->vouch.quiet_ns && vdi->vouch.quiet_ns != options->quiet_ns))
         return false;
     set_writing(vdi, options);
     vdi->recovered = false;
@@ -532,6 +536,7 @@ void plx_vdi_get_info(const struct plx_vdi *vdi, struct plx_vdi_info *ret_info)
     plx_vdi_record_info(&vdi->record, ret_info);
     ret_info->size_bytes = vdi->size_bytes;
     ret_info->snapshots = vdi->map.gen;
+    ret_info->position = vdi->log.applied.ring;
     for (size_t i = 0; i < vdi->log.segment_count; i++)
         ret_info->log_segments += vdi->log.segments[i] != 0;
 }

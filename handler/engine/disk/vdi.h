@@ -12,6 +12,7 @@
 #ifndef PLX_VDI_H
 #define PLX_VDI_H
 
+#include "engine/disk/front.h"
 #include "engine/disk/keyframe.h"
 #include "engine/disk/protect.h"
 #include "engine/disk/vouch.h"
@@ -129,7 +130,10 @@ struct plx_vdi {
     unsigned voids_pending; /* VOID records that are being logged */
     uint8_t *compare_buffer;
     bool compare_busy;
-    bool changed; /* since the last snapshot, or perhaps */
+    /* The next key frame writes it into the record (FRONT-2). */
+    struct plx_ring_mark mark;
+    struct plx_front *front; /* NULL: none */
+    bool changed;            /* since the last snapshot, or perhaps */
     uint64_t last_snapshot_ns;
     struct plx_witness witness;
     struct plx_protect protect;
@@ -140,6 +144,13 @@ struct plx_vdi {
     struct plx_counters counters;
     struct plx_fault fault;
 };
+
+/* Whether a ring may have what the disk lacks, and the ring is not there (FRONT-1). */
+static inline bool plx_front_is_away(const struct plx_vdi *vdi)
+{
+    return !vdi->front &&
+           (plx_ring_is_marked(&vdi->mark) || plx_ring_is_marked(&vdi->record.mark));
+}
 
 /* request.c, op.c, room.c */
 int plx_ops_init(struct plx_vdi *vdi);

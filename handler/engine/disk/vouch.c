@@ -148,7 +148,8 @@ static bool may_step(const struct plx_vdi *vdi)
     const struct plx_vouch *v = &vdi->vouch;
 
     return v->quiet_ns && (v->passing || v->any_left) && !v->under_way && !vdi->oldest &&
-           !vdi->waiting && !vdi->closing && !vdi->barrier && !vdi->log.sticky;
+           !vdi->waiting && !vdi->closing && !vdi->barrier && !vdi->log.sticky &&
+           !plx_front_is_away(vdi);
 }
 
 static uint64_t step_ns(const struct plx_vouch *v)

@@ -4,6 +4,7 @@
  *     they came. So two writes to parts of one block never both start from its old contents.
  * WINDOW-2  A write to a block that memory alone shows to be absent or shared (a blind write) reads
  *     no metadata from the store: it goes to a new block whatever the map says.
+ *     A carried write (front.h) always takes a new block: it looks at nothing.
  * WINDOW-3  A read whose checksum does not match is an error only if the block's mapping is still
  *     the same. Otherwise a write in place has overtaken the read, and the window is looked up and
  *     read again.
@@ -73,6 +74,7 @@ int plx_op_lock(struct plx_op *op)
 {
     for (const struct plx_op *other = op->vdi->oldest; other; other = other->next) {
         if (other != op && other->locks && overlaps(op, other) &&
+            !(plx_op_carries(op) && plx_op_carries(other)) && /* FRONT-3 */
             (other->state != OP_LOCK || other->ticket < op->ticket)) {
             if (op->kind->effect == PLX_KEEPS && other->state == OP_ROOM) /* REQUEST-1 */
                 return PLX_ERR_NOSPACE;
@@ -90,7 +92,7 @@ int plx_op_lock(struct plx_op *op)
 int plx_op_look_up(struct plx_op *op)
 {
     struct plx_map *map = &op->vdi->map;
-    bool writing = op->kind->effect == PLX_WRITES;
+    bool writing = op->kind->effect == PLX_WRITES, carries = plx_op_carries(op);
 
     plx_walk_resume(&op->walk);
     if (op->looked_up == 0) {
@@ -103,6 +105,11 @@ int plx_op_look_up(struct plx_op *op)
         bool absent;
         int error;
 
+        if (carries) {
+            *mapping = (struct plx_mapping){.addr = PLX_ADDR_MAX}; /* WINDOW-2 */
+            op->looked_up++;
+            continue;
+        }
         if (writing && !plx_op_edge_of(op, op->looked_up) &&
             plx_map_known_not_writable(map, vblock, &absent)) {
             *mapping = (struct plx_mapping){.addr = absent ? 0 : PLX_ADDR_MAX}; /* WINDOW-2 */

@@ -352,28 +352,6 @@ struct plx_rewind {
     uint32_t levels;
 };
 
-/* A write-back ring (format_ring.h) may hold what the disk lacks: all records behind the disk's
- * position with this epoch or a later one. Only with that ring may the disk be used. A zero ring:
- * there is no mark. */
-struct plx_ring_mark {
-    struct plx_uuid ring;
-    uint64_t set;      /* of the members that have it */
-    uint64_t openings; /* of the ring, so far: an older copy of it has fewer */
-    uint64_t since;    /* an epoch of the disk */
-};
-
-/* The last record of a ring that the store has of the disk, by its number and the epoch in which it
- * was appended, not the one in which it reached the store: scanning a ring relies on that (SCAN-2).
- * All zero: none yet. */
-struct plx_ring_position {
-    uint64_t epoch, seq;
-};
-
-static inline bool plx_ring_is_marked(const struct plx_ring_mark *mark)
-{
-    return !plx_uuid_is_zero(&mark->ring);
-}
-
 struct plx_vdi_record {
     enum plx_vdi_state state;
     uint32_t sector_size;

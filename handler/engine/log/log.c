@@ -33,6 +33,10 @@
  * LOG-5  Memory for forming and applying an item is reserved before anything of the item is
  *     submitted: its overlay slots, and a place in the list for the next segment's address. So
  *     neither forming nor applying can fail for want of memory.
+ * LOG-6  Items that carry records of a ring are logged in the order of these records and none is left
+ *     out: one whose record does not follow the log's position fails, and keeps its place as in
+ *     LOG-4. A batch ends with the position of the last record that is whole in it. So the log
+ *     always has just the records up to its position, and perhaps a part of the next one.
  * Loop: the disk's; never blocks.
  * Crash story: a torn or missing batch ends the log. Nothing behind it was acknowledged (LOG-1).
  *   A batch whose data did not reach the store fails its checksums in replay. If a later batch's
@@ -106,6 +110,15 @@ static void unreserve(struct plx_log *log, struct plx_log_item *item)
     plx_overlay_unreserve(&log->map->active, item->slots);
     log->changing -= item->slots > 0;
     item->slots = 0;
+}
+
+/* The item will fail, but keeps its place: it has no records any more. */
+static void lose_records(struct plx_log *log, struct plx_log_item *item)
+{
+    unreserve(log, item);
+    item->failed = true;
+    item->changes = false;
+    item->bytes = 0;
 }
 
 /* Fails an item that is in no batch. */
@@ -229,14 +242,17 @@ static bool begin_segment(struct plx_log *log, struct plx_batch *batch)
 
 /* ---- Automatic snapshots (protect.h) ---- */
 
-/* The bytes of an item's records, and of the automatic snapshot that may follow them. changes:
- * an item before it in the batch changes something, so a snapshot will end the batch. */
-static size_t item_bytes(const struct plx_log *log, const struct plx_log_item *item, bool changes)
+/* The bytes of an item's records, of the automatic snapshot that may follow them, and of the
+ * position that may end the batch. changes, carries: an item before it in the batch changes
+ * something, so a snapshot will end the batch; or was carried. */
+static size_t item_bytes(const struct plx_log *log, const struct plx_log_item *item, bool changes,
+                         bool carries)
 {
     bool followed = (item->changes && log->snapshots != PLX_PROTECT_OFF) ||
                     (changes && log->snapshots == PLX_PROTECT_BATCH);
 
-    return item->bytes + (followed ? plx_record_bytes(PLX_RECORD_SNAPSHOT, 0) : 0);
+    return item->bytes + (followed ? plx_record_bytes(PLX_RECORD_SNAPSHOT, 0) : 0) +
+           (carries || item->carried.seq ? plx_record_bytes(PLX_RECORD_RING, 0) : 0);
 }
 
 /* Logs an automatic snapshot behind an item. It sees all that was logged before it. Nothing is
@@ -277,15 +293,28 @@ static void apply_snapshot(struct plx_log *log, const struct plx_log_item *item,
     log->disk->snapshot_taken(log->vdi, item->snapshot_seq, item->snapshot_ns, durable);
 }
 
+/* LOG-6. An item in a batch that is formed again has failed, or its turn may have passed. */
+static void keep_order(struct plx_log *log, struct plx_log_item *item)
+{
+    if (!item->carried.seq || item->failed)
+        return;
+    if (item->carried.seq != log->cursor.ring.seq + 1) {
+        item->data_error = PLX_ERR_BUSY;
+        lose_records(log, item);
+    } else if (item->whole) {
+        log->cursor.ring = item->carried;
+    }
+}
+
 /* Moves items into the batch's buffer while they fit; returns the bytes used. */
 static size_t take_items(struct plx_log *log, struct plx_batch *batch, size_t room,
                          uint32_t *ret_records)
 {
     size_t bytes = PLX_BATCH_HEADER_BYTES;
-    bool changes = false;
+    bool changes = false, carries = false;
 
     *ret_records = 0;
-    while (log->head && bytes + item_bytes(log, log->head, changes) <= room) {
+    while (log->head && bytes + item_bytes(log, log->head, changes, carries) <= room) {
         struct plx_log_item *item = log->head;
         size_t used;
 
@@ -302,6 +331,8 @@ static size_t take_items(struct plx_log *log, struct plx_batch *batch, size_t ro
         batch->unsettled += item->data_pending > 0;
         batch->needs_durable = batch->needs_durable || item->needs_durable;
         batch->flush_mark = plx_min_u64(batch->flush_mark, item->flush_mark);
+        keep_order(log, item);
+        carries = carries || item->carried.seq;
         used = item->failed ? 0 : item->ops->encode(item, batch->buffer + bytes, ret_records);
         PLX_ASSERT(used <= item->bytes);
         bytes += used;
@@ -312,6 +343,10 @@ static size_t take_items(struct plx_log *log, struct plx_batch *batch, size_t ro
     }
     if (changes && log->snapshots == PLX_PROTECT_BATCH)
         bytes += put_snapshot(log, batch, batch->last_item, bytes, ret_records);
+    if (log->cursor.ring.seq != batch->before.ring.seq) {
+        bytes += plx_record_put_ring(batch->buffer + bytes, &log->cursor.ring);
+        ++*ret_records;
+    }
     PLX_ASSERT(bytes <= room);
     return bytes;
 }
@@ -373,7 +408,7 @@ static bool form_batch(struct plx_log *log)
     if (log->leave_at == log->cursor.pos)
         left = 0;
     if (left <
-        plx_div_up(PLX_BATCH_HEADER_BYTES + item_bytes(log, log->head, false), block) * block) {
+        plx_div_up(PLX_BATCH_HEADER_BYTES + item_bytes(log, log->head, false, false), block) * block) {
         if (!begin_segment(log, batch)) {
             struct plx_log_item *item = log->head;
 
@@ -509,12 +544,8 @@ static void roll_back(struct plx_log *log)
             last = *link;
             last->batch = NULL;
             take_back_snapshot(log, last);
-            if (last->data_error) {
-                unreserve(log, last);
-                last->failed = true;
-                last->changes = false;
-                last->bytes = 0;
-            }
+            if (last->data_error)
+                lose_records(log, last);
         }
     }
     if (kept) {

@@ -57,6 +57,10 @@ struct plx_log_item {
     bool changes;       /* changes the disk's contents or size: an automatic snapshot may follow */
     bool snapshot;      /* is a requested snapshot itself */
     bool patient;       /* waits until log->patience_ns for others to share a batch with */
+    /* What it belongs to of a ring; seq 0: to none. LOG-6. whole: with it the disk has all of that
+     * record. */
+    struct plx_ring_position carried;
+    bool whole;
     uint64_t snapshot_seq, snapshot_ns; /* automatic snapshot that follows it; seq 0: none */
     struct plx_batch *batch;            /* NULL: it waits to be formed */
 };
