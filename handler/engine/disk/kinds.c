@@ -100,8 +100,8 @@ _Static_assert(COUNTER(reads) > 0, "0 means that nothing is counted");
 const struct plx_op_kind plx_op_kinds[] = {
     [PLX_READ] = {BY_WINDOWS(plx_op_start_windows), COUNTS(read), .latency = COUNTER(read_latency),
                   .of_snapshots = true, .when_stopped = true, .without_ring = true,
-                  .valid = has_sectors, .within_disk = true, .effect = PLX_READS, .lay_out = plx_op_lay_out,
-                  .take = plx_op_deliver},
+                  .valid = has_sectors, .within_disk = true, .effect = PLX_READS,
+                  .lay_out = plx_op_lay_out, .take = plx_op_deliver},
     [PLX_WRITE] = {BY_WINDOWS(plx_op_start_windows), COUNTS(write),
                    .latency = COUNTER(write_latency), .valid = has_sectors, .within_disk = true,
                    .effect = PLX_WRITES, .lay_out = plx_op_lay_out, .lock = plx_op_lock,

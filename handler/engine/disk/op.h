@@ -56,7 +56,7 @@ struct plx_op_kind {
     bool within_disk;                           /* its range must be */
     bool of_snapshots;                          /* can be made of an open snapshot */
     bool when_stopped;                          /* can be made of a disk that has stopped */
-    bool without_ring; /* can be made of a disk whose ring is not there (FRONT-1) */
+    bool without_ring;                          /* can be made of one whose ring is not there */
     void (*start)(struct plx_op *op);           /* the first step */
     void (*step)(struct plx_task *task);        /* what its task waited for has happened */
     void (*end)(struct plx_op *op, int result); /* it ends, and still holds what it holds */

@@ -28,8 +28,8 @@
  * PROTECT-7  Snapshots get their times, and are let go by time, by the rule of witness.c, which
  *     says when the wall clock is believed. The disk itself looks at the clocks each time, so no
  *     caller can let snapshots go past that rule.
- * PROTECT-8  While a disk is marked for a ring, snapshots come from its front, which also knows when
- *     they are due. The log adds none, and without a front none is taken.
+ * PROTECT-8  While a disk is marked for a ring, all snapshots come through its front (FRONT-4). The
+ *     log adds none by itself, and without the front none is taken.
  * Loop: the disk's. plx_protect_last() and setting a policy are synchronous; nothing else blocks.
  * Crash story: the record on the store has the policy. A new one is in force after a crash only if
  *   the key frame that wrote it was durable. A policy that is only tried is never written. An

@@ -1,5 +1,5 @@
-/* request.c - requests: offered to the disk's front, checked, counted, admitted when an operation is
- * free; the disk's turn.
+/* request.c - requests: offered to the disk's front, checked, counted, admitted when an operation
+ * is free; the disk's turn.
  *
  * A request (engine.h) is what a caller submits. It becomes an operation (op.h), of which a disk
  * has a fixed number; while none is free, requests wait here in a queue. Further invariants of the

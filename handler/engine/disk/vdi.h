@@ -148,8 +148,7 @@ struct plx_vdi {
 /* Whether a ring may have what the disk lacks, and the ring is not there (FRONT-1). */
 static inline bool plx_front_is_away(const struct plx_vdi *vdi)
 {
-    return !vdi->front &&
-           (plx_ring_is_marked(&vdi->mark) || plx_ring_is_marked(&vdi->record.mark));
+    return !vdi->front && (plx_ring_is_marked(&vdi->mark) || plx_ring_is_marked(&vdi->record.mark));
 }
 
 /* request.c, op.c, room.c */

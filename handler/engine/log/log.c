@@ -33,9 +33,9 @@
  * LOG-5  Memory for forming and applying an item is reserved before anything of the item is
  *     submitted: its overlay slots, and a place in the list for the next segment's address. So
  *     neither forming nor applying can fail for want of memory.
- * LOG-6  Items that carry records of a ring are logged in the order of these records and none is left
- *     out: one whose record does not follow the log's position fails, and keeps its place as in
- *     LOG-4. A batch ends with the position of the last record that is whole in it. So the log
+ * LOG-6  Items that carry records of a ring are logged in the order of these records, and none is
+ *     left out: one whose record does not follow the log's position fails, and keeps its place as
+ *     in LOG-4. A batch ends with the position of the last record that is whole in it. So the log
  *     always has just the records up to its position, and perhaps a part of the next one.
  * Loop: the disk's; never blocks.
  * Crash story: a torn or missing batch ends the log. Nothing behind it was acknowledged (LOG-1).
@@ -390,7 +390,7 @@ static bool form_batch(struct plx_log *log)
     struct plx_batch *batch = &log->batches[(log->first_batch + log->batch_count) % PLX_BATCHES];
     uint64_t segment_bytes = plx_log_segment_bytes(log->store), offset, left;
     uint32_t block = plx_store_device_block(log->store), records;
-    size_t bytes;
+    size_t bytes, least;
 
     batch->items = batch->last_item = NULL;
     batch->unsettled = 1; /* the log I/O itself */
@@ -407,8 +407,8 @@ static bool form_batch(struct plx_log *log)
         left = 0;
     if (log->leave_at == log->cursor.pos)
         left = 0;
-    if (left <
-        plx_div_up(PLX_BATCH_HEADER_BYTES + item_bytes(log, log->head, false, false), block) * block) {
+    least = PLX_BATCH_HEADER_BYTES + item_bytes(log, log->head, false, false);
+    if (left < plx_div_up(least, block) * block) {
         if (!begin_segment(log, batch)) {
             struct plx_log_item *item = log->head;
 
