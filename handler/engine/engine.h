@@ -32,6 +32,7 @@
 #include "engine/base/device.h"
 #include "engine/base/env.h"
 #include "engine/base/error.h"
+#include "engine/base/identity.h"
 #include "engine/base/units.h"
 #include "engine/base/witness.h"
 
@@ -43,10 +44,6 @@
 #define PLX_VDI_SIZE_MAX (256ull << 40)
 #define PLX_VDI_SIZE_MIN 4096ull
 #define PLX_REWINDS_MAX 60u /* rewinds of one disk that are still held */
-
-struct plx_uuid {
-    uint8_t b[16];
-};
 
 /* ---- Stores ---------------------------------------------------------------------------- */
 
@@ -365,23 +362,6 @@ struct plx_protection {
 /* 0, or INVALID and why. */
 int plx_protection_check(const struct plx_protection *protection, struct plx_fault *fault);
 
-/* A write-back ring (format_ring.h) may hold what the disk lacks: all records behind the disk's
- * position with this epoch or a later one. Only with that ring may the disk be used. A zero ring:
- * there is no mark. */
-struct plx_ring_mark {
-    struct plx_uuid ring;
-    uint64_t set;      /* of the members that have it */
-    uint64_t openings; /* of the ring, so far: an older copy of it has fewer */
-    uint64_t since;    /* an epoch of the disk */
-};
-
-/* The last record of a ring that the store has of the disk, by its number and the epoch in which it
- * was appended, not the one in which it reached the store: scanning a ring relies on that (SCAN-2).
- * All zero: none yet. */
-struct plx_ring_position {
-    uint64_t epoch, seq;
-};
-
 struct plx_vdi_info {
     struct plx_uuid id, parent;
     char name[PLX_NAME_MAX + 1];
@@ -697,10 +677,6 @@ void plx_uuid_text(const struct plx_uuid *id, char ret_text[37]);
 bool plx_uuid_parse(const char *text, struct plx_uuid *ret_id);
 bool plx_uuid_is_zero(const struct plx_uuid *id);
 bool plx_uuid_equal(const struct plx_uuid *a, const struct plx_uuid *b);
-static inline bool plx_ring_is_marked(const struct plx_ring_mark *mark)
-{
-    return !plx_uuid_is_zero(&mark->ring);
-}
 /* The UUID of a VDI for people: its id. In a copy of a store with an identity of its own it is made
  * from identity and id, so that different disks never have the same. */
 struct plx_uuid plx_uuid_shown(const struct plx_uuid *store, const struct plx_uuid *identity,

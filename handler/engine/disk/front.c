@@ -38,10 +38,3 @@ void plx_front_mark(struct plx_vdi *vdi, const struct plx_ring_mark *mark, struc
     plx_protect_look_at_mark(vdi);
     plx_keyframe_request(vdi, task);
 }
-
-void plx_front_complete(struct plx_vdi *vdi, struct plx_request *request, int result)
-{
-    if (result && !request->fault.code)
-        plx_vdi_fault(vdi, result, &request->fault);
-    plx_op_complete(vdi, request, result);
-}

@@ -103,6 +103,13 @@ static int check_carried(const struct plx_vdi *vdi, const struct plx_request *re
     return vdi->log.sticky;
 }
 
+void plx_front_complete(struct plx_vdi *vdi, struct plx_request *request, int result)
+{
+    if (result && !request->fault.code)
+        plx_vdi_fault(vdi, result, &request->fault);
+    plx_op_complete(vdi, request, result);
+}
+
 static void pass(struct plx_vdi *vdi, struct plx_request *request, int error)
 {
     enum plx_urgency urgency = request->urgency;

@@ -135,7 +135,7 @@ static bool get_ring(const uint8_t *b, struct plx_vdi_record *r)
     r->position = position;
     if (!plx_format_ring_position_valid(&position) || position.epoch > r->epoch)
         return false;
-    if (!plx_ring_is_marked(&mark))
+    if (plx_uuid_is_zero(&mark.ring))
         return !mark.set && !mark.openings && !mark.since;
     return mark.set && mark.openings && mark.openings <= PLX_COUNTER_MAX && mark.since &&
            mark.since <= r->epoch;
