@@ -493,7 +493,7 @@ static int make_room(struct plx_cli *cli, const struct plx_name *name,
                      struct applied *applied)
 {
     char on_full[PLX_POLICY_VALUE_MAX + 1];
-    struct plx_registry_collection collection;
+    struct plx_registry_collection last;
     struct plx_registry_vdi row;
     bool live;
     int rc;
@@ -512,8 +512,7 @@ static int make_room(struct plx_cli *cli, const struct plx_name *name,
         !applied->is_low)
         return rc;
     applied->collect_first =
-        plx_registry_collection_get(cli->session.registry, row.store, &collection) == 0 &&
-        collection.wanted > 0;
+        plx_registry_collection_is_due(cli->session.registry, row.store, &last);
     return applied->dry_run || applied->collect_first ? 0 : shorten(cli, &row, work, applied);
 }
 

@@ -49,6 +49,13 @@ int plx_registry_collection_get(struct plx_registry *reg, int64_t store,
     return code == PLX_ERR_NOT_FOUND ? plx_sql_fail(reg, code, "nothing was collected yet") : code;
 }
 
+bool plx_registry_collection_is_due(struct plx_registry *reg, int64_t store,
+                                    struct plx_registry_collection *ret_last)
+{
+    return plx_registry_collection_get(reg, store, ret_last) == 0 &&
+           (ret_last->wanted || ret_last->number % 2); /* COLLECTIONS-1 */
+}
+
 int plx_registry_collection_want(struct plx_registry *reg, int64_t store)
 {
     static const char want[] =

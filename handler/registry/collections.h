@@ -23,6 +23,11 @@ struct plx_registry_collection {
 /* NOT_FOUND: the store never had a collection, and none is wanted. */
 int plx_registry_collection_get(struct plx_registry *reg, int64_t store,
                                 struct plx_registry_collection *ret_collection);
+/* Whether a collection may free something: something was left to one, or one is under way or was
+ * broken off. No snapshot goes before its time until it has ended (service.h, cdp apply). *ret_last
+ * is the collection then. */
+bool plx_registry_collection_is_due(struct plx_registry *reg, int64_t store,
+                                    struct plx_registry_collection *ret_last);
 /* Notes that something was left to a collection. */
 int plx_registry_collection_want(struct plx_registry *reg, int64_t store);
 /* Begins a collection, or goes on with the one of instance `dead` (0: none), which the caller has

@@ -8,9 +8,13 @@
  *     nobody's way.
  * COLLECTOR-3  If a collection that nobody asked for fails, operators are told once, and again only
  *     after one has succeeded. BUSY is told only after BUSY_TOLD failures in a row, because it
- *     mostly passes.
+ *     mostly passes. A collection for want of space counts as one that nobody asked for.
  * COLLECTOR-4  One job runs at a time, because a collection and a deduplication exclude each other
  *     (COLLECT-7).
+ * COLLECTOR-5  While space is low, a collection that is due goes before history. One that has
+ *     failed does so again only if the registry says something else than after the failure: what
+ *     cannot be collected keeps no write waiting. BUSY is no failure in this sense, since it passes
+ *     (SERVICE-9 has the end of that patience).
  *
  * Lock order: attach_lock, then `lock`, which is held only for a moment.
  * Threads: the collector's own, except start, stop, ask, status and interrupt.
@@ -61,9 +65,14 @@ struct plx_collector {
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t cond;
-    bool stop, interrupt, asked;
+    bool stop, interrupt;
+    bool asked;         /* the thread has to run `job` */
+    bool by_itself;     /* nobody asked for `job` */
     struct plx_job job; /* the job that is asked for or under way */
     struct report reports[PLX_JOBS];
+    /* COLLECTOR-5: what the registry said after the last collection, if that failed. */
+    bool failed;
+    struct plx_registry_collection failed_as;
     /* The thread's own. */
     unsigned failures; /* in a row (COLLECTOR-3) */
     bool told;         /* operators were told of them */
@@ -105,6 +114,32 @@ static bool on_interrupted(void *context)
     return interrupted;
 }
 
+/* Whether a collection may free something (collections.h). */
+static bool is_due(struct plx_collector *c, struct plx_registry_collection *ret_last)
+{
+    struct plx_registry_store row;
+    bool due;
+
+    pthread_mutex_lock(&c->home->attach_lock);
+    plx_attach_row(c->home->attach, &row);
+    due = plx_registry_collection_is_due(plx_attach_registry(c->home->attach), row.id, ret_last);
+    pthread_mutex_unlock(&c->home->attach_lock);
+    return due;
+}
+
+/* COLLECTOR-5. What was left to a collection while this one ran is not counted as tried. */
+static void note_end(struct plx_collector *c, int error, uint64_t wanted)
+{
+    struct plx_registry_collection last = {0};
+    bool failed = error && error != PLX_ERR_BUSY && is_due(c, &last);
+
+    last.wanted = plx_min_u64(last.wanted, wanted);
+    pthread_mutex_lock(&c->lock);
+    c->failed = failed;
+    c->failed_as = last;
+    pthread_mutex_unlock(&c->lock);
+}
+
 static int run_job(struct plx_collector *c, struct plx_fault *ret_fault)
 {
     const struct plx_attach_work work = {
@@ -117,14 +152,18 @@ static int run_job(struct plx_collector *c, struct plx_fault *ret_fault)
         .context = c,
     };
     struct plx_attach *attach = c->home->attach;
+    struct plx_registry_collection before = {0};
     struct report report = {0};
     int error;
 
+    is_due(c, &before);
     pthread_mutex_lock(&c->home->attach_lock);
     error = c->job.kind == PLX_JOB_DEDUP
                 ? plx_attach_dedup(attach, false, &work, &report.result.deduped, &report.fault)
                 : plx_attach_collect(attach, &work, &report.result.collected, &report.fault);
     pthread_mutex_unlock(&c->home->attach_lock);
+    if (c->job.kind == PLX_JOB_COLLECT && !c->job.dry_run)
+        note_end(c, error, before.wanted);
     report.state = error ? STATE_FAILED : STATE_ENDED;
     *ret_fault = report.fault;
     pthread_mutex_lock(&c->lock);
@@ -135,9 +174,9 @@ static int run_job(struct plx_collector *c, struct plx_fault *ret_fault)
 
 /* ---- The thread ---- */
 
-/* Enters a job as the one under way; false: there is one already (COLLECTOR-4). asked: somebody
- * asked for it, so the thread has to run it. */
-static bool begin(struct plx_collector *c, const struct plx_job *job, bool asked)
+/* Enters a job as the one under way; false: there is one already (COLLECTOR-4). runs: the thread
+ * has to run it. */
+static bool begin(struct plx_collector *c, const struct plx_job *job, bool runs, bool by_itself)
 {
     bool busy = false;
 
@@ -146,7 +185,8 @@ static bool begin(struct plx_collector *c, const struct plx_job *job, bool asked
         busy = busy || c->reports[i].state == STATE_FIRST || c->reports[i].state == STATE_SECOND;
     if (!busy) {
         c->job = *job;
-        c->asked = asked;
+        c->asked = runs;
+        c->by_itself = by_itself;
         c->interrupt = false;
         c->reports[job->kind] = (struct report){.state = STATE_FIRST};
         pthread_cond_signal(&c->cond);
@@ -155,33 +195,14 @@ static bool begin(struct plx_collector *c, const struct plx_job *job, bool asked
     return !busy;
 }
 
-/* COLLECTOR-2. An odd number says that a collection is under way or was broken off. */
-static bool is_wanted(struct plx_collector *c)
-{
-    struct plx_registry_collection last;
-    struct plx_registry_store row;
-    struct plx_registry *registry;
-    int error;
-
-    pthread_mutex_lock(&c->home->attach_lock);
-    registry = plx_attach_registry(c->home->attach);
-    plx_attach_row(c->home->attach, &row);
-    error = plx_registry_collection_get(registry, row.id, &last);
-    pthread_mutex_unlock(&c->home->attach_lock);
-    return !error && (last.wanted || last.number % 2);
-}
-
+/* Runs a collection that nobody asked for (COLLECTOR-3). */
 static void collect_by_itself(struct plx_collector *c)
 {
-    const struct plx_job gentle = {.kind = PLX_JOB_COLLECT, .rate = GENTLE_RATE};
     struct plx_fault fault;
-    int error;
+    int error = run_job(c, &fault);
 
-    if (!is_wanted(c) || !begin(c, &gentle, false))
-        return;
-    error = run_job(c, &fault);
     c->failures = error && !on_interrupted(c) ? c->failures + 1 : 0;
-    c->told = c->told && error; /* COLLECTOR-3 */
+    c->told = c->told && error;
     if (c->failures && !c->told && (error != PLX_ERR_BUSY || c->failures >= BUSY_TOLD)) {
         tcmu_warn("%s: garbage cannot be collected: %s; tried again every minute\n", c->home->name,
                   fault.text);
@@ -210,15 +231,17 @@ static bool wait_for_work(struct plx_collector *c, bool *ret_asked)
 
 static void *serve(void *argument)
 {
+    const struct plx_job gentle = {.kind = PLX_JOB_COLLECT, .rate = GENTLE_RATE};
     struct plx_collector *c = argument;
+    struct plx_registry_collection last;
     struct plx_fault fault; /* not used: the report has it, for those who asked */
     bool asked;
 
     pthread_setname_np(pthread_self(), "plx-collector");
     while (wait_for_work(c, &asked)) {
-        if (asked)
+        if (asked && !c->by_itself)
             run_job(c, &fault);
-        else
+        else if (asked || (is_due(c, &last) && begin(c, &gentle, false, true))) /* COLLECTOR-2 */
             collect_by_itself(c);
     }
     return NULL;
@@ -268,11 +291,27 @@ void plx_collector_stop(struct plx_collector *c)
 
 int plx_collector_ask(struct plx_collector *c, const struct plx_job *job, struct plx_fault *fault)
 {
-    return begin(c, job, true)
+    return begin(c, job, true, false)
                ? 0
                : plx_fault_set(fault, PLX_ERR_BUSY,
                                "%s: a collection or a deduplication is under way already",
                                c->home->name);
+}
+
+bool plx_collector_goes_first(struct plx_collector *c)
+{
+    const struct plx_job job = {.kind = PLX_JOB_COLLECT};
+    struct plx_registry_collection last;
+    bool tried;
+
+    if (!is_due(c, &last))
+        return false;
+    pthread_mutex_lock(&c->lock);
+    tried = c->failed && last.number == c->failed_as.number && last.wanted <= c->failed_as.wanted;
+    pthread_mutex_unlock(&c->lock);
+    if (!tried)
+        begin(c, &job, true, true); /* unless a job is under way already, whose end is waited for */
+    return !tried;
 }
 
 json_t *plx_collector_status(struct plx_collector *c, enum plx_job_kind kind)

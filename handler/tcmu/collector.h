@@ -32,11 +32,15 @@ struct plx_job {
     uint64_t memory, rate; /* as for plx_attach_collect() and plx_attach_dedup() */
 };
 
-/* The following calls may come from any thread and return at once. */
+/* The following calls may come from any thread and return soon. */
 
 /* Begins a job. BUSY: one is under way. */
 int plx_collector_ask(struct plx_collector *collector, const struct plx_job *job,
                       struct plx_fault *fault);
+/* Space is low: true if garbage may be what takes it. A collection is under way then, or begins now
+ * and at full speed. false: nothing was left to a collection since the last one, which has ended or
+ * failed; history may give way. */
+bool plx_collector_goes_first(struct plx_collector *collector);
 /* How the last job of a kind stands, as a JSON object; NULL: out of memory.
  *
  *  key             value

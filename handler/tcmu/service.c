@@ -12,7 +12,8 @@
  *     comes to that. The oldest snapshots of a disk are those with the lowest numbers, so no clock
  *     is asked.
  * SERVICE-5  No write waits for ever. Each wake leads to a look at space that ends with
- *     plx_store_room_made(), and so does the end of the thread.
+ *     plx_store_room_made(), or is put off (SERVICE-9) until one that does. So does the end of the
+ *     thread.
  * SERVICE-6  A policy is applied only if a look at the clocks finds them right (witness.c), and
  *     with the time of that look. While a clock is in doubt, snapshots go only for want of space.
  * SERVICE-7  While there is room, policies are applied thriftily (RETENTION-6): some snapshots stay
@@ -22,6 +23,10 @@
  *     because the log that stays would then be rewritten with every look.
  * SERVICE-8  A disk that is open without a LUN is closed when, for LOOK_AT_SPACE_NS, no LUN has
  *     come for such a disk and none has left one.
+ * SERVICE-9  No snapshot goes before its time while a collection may make the room: one that is due
+ *     begins when space is low, and writes without room wait for its end. They do so for
+ *     COLLECT_WAIT_NS, counted from when space was found low, because initiators give up at some
+ *     time. Then history gives way as if no collection were due.
  *
  * Lock order: that of home.c. The service's own lock is taken alone, or within the loop's mutex.
  * Threads: the service's own, except start, stop and wake.
@@ -39,6 +44,7 @@
 #include "registry/clock.h"
 #include "registry/policy.h"
 #include "registry/retention.h"
+#include "tcmu/collector.h"
 #include "tcmu/home.h"
 #include "tcmu/limits.h"
 #include "tcmu/loop.h"
@@ -46,8 +52,10 @@
 
 #define SECOND_NS 1000000000ull
 #define LOOK_AT_SPACE_NS (5 * SECOND_NS)
+#define LOOK_AGAIN_NS SECOND_NS /* while writes wait for a collection */
 #define KEEP_PROGRESS_NS (600 * SECOND_NS)
 #define PAUSE_NS 5000000ull
+#define COLLECT_WAIT_NS (10 * SECOND_NS) /* a third of the usual patience of an initiator */
 
 /* A disk that was open for writing when the service looked last. */
 struct disk {
@@ -79,6 +87,9 @@ struct plx_service {
     struct disk *disks;
     struct disk *at; /* the disk that is worked on */
     uint64_t space_due_ns, limits_due_ns;
+    /* SERVICE-9: since when history waits for a collection, 0: it does not; whether writes do. */
+    uint64_t put_off_ns;
+    bool writes_wait;
     uint64_t unasked_changes; /* plx_home_unasked()'s counter at the last look (SERVICE-8) */
 };
 
@@ -437,14 +448,29 @@ static bool hasten(struct plx_service *s)
     return true;
 }
 
-static void shorten_windows(struct plx_service *s, uint64_t enough)
+/* SERVICE-9. hurry: writes wait for room. */
+static bool is_put_off(struct plx_service *s, bool hurry)
+{
+    uint64_t now_ns = plx_clock_ns(CLOCK_MONOTONIC);
+
+    if (!plx_collector_goes_first(s->home->collector)) {
+        s->put_off_ns = 0;
+        return false;
+    }
+    if (!s->put_off_ns)
+        s->put_off_ns = now_ns;
+    s->writes_wait = hurry && now_ns - s->put_off_ns < COLLECT_WAIT_NS;
+    return s->writes_wait || !hurry;
+}
+
+static void shorten_windows(struct plx_service *s, uint64_t enough, bool hurry)
 {
     struct disk *disk;
     bool made = false;
 
     for (s->at = s->disks; s->at && !is_stopping(s) && !has_room(s, enough); s->at = s->at->next)
         made = hasten(s) || made;
-    if (made && has_room(s, enough))
+    if ((made && has_room(s, enough)) || is_put_off(s, hurry))
         return;
     for (disk = s->disks; disk; disk = disk->next)
         disk->stuck = false;
@@ -462,12 +488,19 @@ static void shorten_windows(struct plx_service *s, uint64_t enough)
 static void make_room(struct plx_service *s, bool hurry)
 {
     uint64_t low = plx_attach_low_blocks(s->home->attach);
+    bool is_low = !has_room(s, low), waited = s->writes_wait;
 
-    if (hurry || !has_room(s, low))
-        shorten_windows(s, 2 * low);
+    if (waited && !is_low)
+        tell_room(s, true); /* by the collection */
+    hurry = hurry || (waited && is_low);
+    s->writes_wait = false;
+    if (hurry || is_low)
+        shorten_windows(s, 2 * low, hurry);
     else if (has_room(s, 2 * low))
         for (struct disk *disk = s->disks; disk; disk = disk->next)
             disk->full_told = false;
+    if (!is_low && !hurry && !waited) /* a write that was told may find no room all the same */
+        s->put_off_ns = 0;
 }
 
 /* SERVICE-8 */
@@ -526,7 +559,7 @@ static void *serve(void *argument)
         look_at_disks(s);
         if (hurry || s->space_due_ns <= now_ns) {
             make_room(s, hurry);
-            s->space_due_ns = now_ns + LOOK_AT_SPACE_NS;
+            s->space_due_ns = now_ns + (s->writes_wait ? LOOK_AGAIN_NS : LOOK_AT_SPACE_NS);
         }
         apply_policies(s, now_ns);
     }

@@ -7,7 +7,8 @@
  *  policies       open for writing, with protection  applies the tiers (registry/retention.h), one
  *                 and tiers                          slice of history at a time
  *  space          the same, unless the policy says   if the store is nearly full, lets the oldest
- *                 to keep snapshots                  snapshots go before their time
+ *                 to keep snapshots                  snapshots go before their time, but not before
+ *                                                    a collection of garbage that is due
  *  soft limits    all                                limits.h
  *  without a LUN  open, but without a LUN            closes them (SERVICE-8)
  */

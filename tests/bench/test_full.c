@@ -313,6 +313,87 @@ static void test_reopened(void)
     shell("./parallax store check full --data >/dev/null");
 }
 
+/* ---- Garbage goes before history ---- */
+
+#define PROTECTED_SIZE (8u << 20)
+
+/* A protected disk in a store of 40 MiB, most of which a deleted disk takes: `junk` MiB. */
+static struct tcmu_device *open_crowded(const char *store, unsigned junk)
+{
+    char cfgstring[64], reason[600] = "";
+    struct tcmu_device *crowded;
+    int error = 0;
+
+    CU_ASSERT_EQUAL_FATAL(
+        stand_shell("./parallax -q store format %s --volume %s/%s --size 40M --extent-size 1M && "
+                    "./parallax -q vdi create %s/v --size %u && "
+                    "./parallax -q cdp on %s/v --every 10ms --keep all:1h && "
+                    "head -c %uM /dev/urandom | ./parallax -q vdi import - %s/junk --size %uM && "
+                    "./parallax -q vdi delete %s/junk --yes",
+                    store, stand_folder, store, store, PROTECTED_SIZE, store, junk, store, junk,
+                    store),
+        0);
+    snprintf(cfgstring, sizeof cfgstring, "parallax/%s/v", store);
+    crowded = runner_open(stand_handler, cfgstring, PROTECTED_SIZE, SECTOR, &error, reason,
+                          sizeof reason);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(crowded);
+    return crowded;
+}
+
+/* Writes so many MiB anew, in turn, each to a snapshot of its own. */
+static void overwrite(struct tcmu_device *on, unsigned count)
+{
+    static char data[MIB];
+
+    for (unsigned i = 0; i < count; i++) {
+        memset(data, (int)i, sizeof data);
+        CU_ASSERT_EQUAL(
+            write_on(on, i % (PROTECTED_SIZE / MIB) * (MIB / SECTOR), data, sizeof data, 0),
+            TCMU_STS_OK);
+        usleep(12000);
+    }
+}
+
+/* Whether snapshots of it went before their time. */
+static bool is_shortened(const char *store)
+{
+    return stand_shell("./parallax cdp status %s/v --json | grep -q '\"shortened\"'", store) == 0;
+}
+
+/* What a collection frees is room enough: it begins at once, and no snapshot goes. */
+static void test_garbage_first(void)
+{
+    struct tcmu_device *crowded = open_crowded("garbage", 16);
+
+    overwrite(crowded, 20);
+    sleep(LOOKS_S);
+    CU_ASSERT_FALSE(is_shortened("garbage"));
+    CU_ASSERT(ask(0, "swept", "{\"command\": \"collect-status\"}") >= 16 * (MIB / BLOCK));
+    /* Garbage alone is not enough: then history gives way, and writes go on. */
+    overwrite(crowded, 24);
+    for (unsigned i = 0; i < LOOKS_S && !is_shortened("garbage"); i++)
+        sleep(1);
+    CU_ASSERT(is_shortened("garbage"));
+    runner_close(crowded);
+    shell("./parallax store check garbage --data >/dev/null");
+}
+
+/* A collection that takes too long: a write that has no room does not wait for its end. */
+static void test_garbage_slow(void)
+{
+    struct tcmu_device *crowded = open_crowded("slow", 12);
+
+    ask(0, NULL, "{\"command\": \"collect\", \"dry_run\": false, \"memory\": 0, \"rate\": 64}");
+    overwrite(crowded, 32);
+    for (unsigned i = 0; i < LOOKS_S && !is_shortened("slow"); i++)
+        sleep(1);
+    CU_ASSERT(is_shortened("slow"));
+    CU_ASSERT_EQUAL(ask(0, "swept", "{\"command\": \"collect-status\"}"), 0);
+    ask(0, NULL, "{\"command\": \"collect-stop\"}");
+    runner_close(crowded);
+    shell("./parallax store check slow --data >/dev/null");
+}
+
 static bool set_up(void)
 {
     return stand_up() &&
@@ -336,6 +417,8 @@ int main(void)
         {"a full store", test_full},
         {"space comes back", test_goes_on},
         {"opened again", test_reopened},
+        {"garbage goes before history", test_garbage_first},
+        {"a slow collection holds no write up", test_garbage_slow},
     };
     int failed;
 
