@@ -72,6 +72,8 @@ struct plx_cli {
     bool json, quiet, help;
     uint64_t wait_s;
     struct plx_fault fault;
+    /* The store without room in which a collection may free some: plx_session_note_garbage(). */
+    char garbage_in[PLX_STORE_NAME_MAX + 1];
     struct plx_session session;
     struct plx_session_waiting waiting; /* of all sessions of the command */
 };

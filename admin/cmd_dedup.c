@@ -79,6 +79,11 @@ int plx_cmd_dedup(struct plx_cli *cli)
             "impossible to open",
             deduped.elsewhere, plx_plural(deduped.elsewhere));
     print(cli, &deduped, how.dry_run);
+    if (deduped.what.joined && !how.dry_run)
+        plx_out_note(cli,
+                     "what was saved is free for use after the next collection: 'parallax gc %s'; "
+                     "until then the store is rather fuller than before",
+                     name.store);
     tell_left_out(cli, &deduped.what);
     return 0;
 }

@@ -38,6 +38,7 @@ static int run(struct plx_cli *cli, int argc, char **argv)
                             cli->command ? cli->command->verb : NULL);
     rc = cli->command->run(cli);
     rc = plx_attach_name_damage(cli->session.attach, rc, &cli->fault);
+    plx_session_note_garbage(cli, rc);
     struct plx_fault said = cli->fault;
     int closed = plx_session_close(cli);
     if (!rc || closed == PLX_ERR_FENCED)

@@ -515,16 +515,32 @@ static const char *name_help(const struct plx_cli *cli, char *text, size_t size)
     return text;
 }
 
+#define ADVICE_TEXT 400
+
+static const char *advise_on_space(const struct plx_cli *cli, char ret_text[ADVICE_TEXT])
+{
+    static const char otherwise[] =
+        "delete what is not needed, or make the store larger ('parallax store grow', "
+        "'store add-volume'); old snapshots of a protected disk go by themselves only where "
+        "a handler has it open: elsewhere 'parallax cdp apply' lets them go";
+
+    if (!cli->garbage_in[0])
+        return otherwise;
+    snprintf(ret_text, ADVICE_TEXT,
+             "'parallax gc %s' frees what was deleted or shared and has not come back yet; if that "
+             "is not enough, %s",
+             cli->garbage_in, otherwise);
+    return ret_text;
+}
+
 /* What to do about it, where the fault itself does not say. */
-static const char *advice(int code)
+static const char *advice(const struct plx_cli *cli, int code, char ret_text[ADVICE_TEXT])
 {
     switch (code) {
     case PLX_ERR_BUSY:
         return "wait for it or close it there, then try again";
     case PLX_ERR_NOSPACE:
-        return "delete what is not needed, or make the store larger ('parallax store grow', "
-               "'store add-volume'); old snapshots of a protected disk go by themselves only where "
-               "a handler has it open: elsewhere 'parallax cdp apply' lets them go";
+        return advise_on_space(cli, ret_text);
     case PLX_ERR_CORRUPT:
     case PLX_ERR_REGISTRY:
         return "run 'parallax store check'";
@@ -575,13 +591,13 @@ int plx_out_error(const struct plx_cli *cli, int code)
 {
     const char *text = *cli->fault.text ? cli->fault.text : plx_error_text(code);
     const char *todo;
-    char help[100];
+    char help[100], text_of_advice[ADVICE_TEXT];
 
     if (code == PLX_ERR_STICKY && plx_error_class(cli->fault.code) == PLX_CLASS_NOSPACE)
         code = cli->fault.code; /* why it stopped */
     todo = code == PLX_ERR_USAGE ? name_help(cli, help, sizeof help)
            : strchr(text, ';')   ? NULL
-                                 : advice(code);
+                                 : advice(cli, code, text_of_advice);
     if (cli->json) {
         json_t *error = json_pack("{s:{s:s,s:i,s:o,s:s*}}", "error", "code", error_name(code),
                                   "number", -code, "message", plx_out_string(text), "advice", todo);

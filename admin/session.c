@@ -21,6 +21,7 @@
 #include <time.h>
 
 #include "output.h"
+#include "registry/collections.h"
 #include "registry/embedded.h"
 #include "registry/instance.h"
 #include "registry/paths.h"
@@ -307,6 +308,18 @@ int plx_session_each_store(struct plx_cli *cli, const char *store,
 int plx_session_fenced(struct plx_cli *cli)
 {
     return cli->session.attach ? plx_attach_fenced(cli->session.attach, &cli->fault) : 0;
+}
+
+void plx_session_note_garbage(struct plx_cli *cli, int error)
+{
+    struct plx_registry_collection last;
+    struct plx_registry_store row;
+
+    if (error != PLX_ERR_NOSPACE || !cli->session.attach)
+        return;
+    plx_session_row(cli, &row);
+    if (plx_registry_collection_is_due(cli->session.registry, row.id, &last))
+        snprintf(cli->garbage_in, sizeof cli->garbage_in, "%s", row.name);
 }
 
 int plx_session_close(struct plx_cli *cli)

@@ -68,6 +68,9 @@ int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mo
 /* Whether the store was this command's until now; asked before the result gets its name, and by
  * plx_session_close(). FENCED: as plx_attach_fenced(). */
 int plx_session_fenced(struct plx_cli *cli);
+/* If the command failed for want of space in the store, and a collection may free some: the advice
+ * will say so. */
+void plx_session_note_garbage(struct plx_cli *cli, int error);
 /* Closes what is open; called by main() whatever happened. */
 int plx_session_close(struct plx_cli *cli);
 

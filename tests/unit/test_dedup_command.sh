@@ -102,6 +102,24 @@ for words in --dry-run ""; do
     says err "no blocks were compared: all that are not shared yet are seen by snapshots or clones"
 done
 
+step "what was saved comes back with a collection, and a store without room says so"
+run 0 store format tight --volume "$DIR/tight.plx" --size 64M --extent-size 1M
+for disk in 1 2 3 4 5; do run 0 vdi import one.raw "tight/$disk"; done
+run 0 dedup tight --dry-run
+grep -q "parallax gc" err && die "nothing was saved"
+run 0 dedup tight
+says err "what was saved is free for use after the next collection: 'parallax gc tight'"
+run 0 vdi create tight/more --size 64M
+run 6 vdi bench tight/more --rw write --bs 1M --size 64M --runtime 30 --force
+says err "; 'parallax gc tight' frees what was deleted or shared and has not come back yet; if that is not enough, delete"
+run 6 vdi bench tight/more --rw write --bs 1M --size 64M --runtime 30 --force --json
+says err "\"advice\":\"'parallax gc tight' frees"
+run 0 gc tight
+run 0 vdi import one.raw tight/more --force
+run 0 dedup tight
+run 0 dedup tight
+grep -q "parallax gc" err && die "nothing was saved by the second one"
+
 step "what a snapshot sees stays"
 run 0 vdi import new.raw demo/seen
 run 0 snap create demo/seen@v1
