@@ -256,9 +256,11 @@ int plx_op_make_item(struct plx_op *op)
         .slots = slots,
         .needs_durable = op->request->fua || op->kind->durable,
         .changes = true,
-        .carried = plx_op_carries(op) ? op->request->carried : (struct plx_ring_position){0},
-        .whole = op->done_bytes + op->window_bytes == op->request->length,
     };
+    if (plx_op_carries(op)) {
+        op->item.carried = op->request->carried;
+        op->item.whole = op->done_bytes + op->window_bytes == op->request->length;
+    }
     return plx_log_reserve(&op->vdi->log, &op->item);
 }
 

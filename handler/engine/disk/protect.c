@@ -295,7 +295,7 @@ static void prepare(struct plx_vdi *vdi)
 }
 
 /* When the next snapshot is due; UINT64_MAX: none is. */
-static uint64_t due_ns(const struct plx_vdi *vdi)
+static inline uint64_t due_ns(const struct plx_vdi *vdi)
 {
     const struct plx_protect *p = &vdi->protect;
     bool waits = p->policy.mode == PLX_PROTECT_INTERVAL && p->changed && !p->under_way &&

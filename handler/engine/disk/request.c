@@ -31,7 +31,7 @@ static void count_request(struct plx_counters *counters, const struct plx_reques
         *plx_op_counter(counters, request->kind->bytes) += request->length;
 }
 
-static int check_request(const struct plx_vdi *vdi, const struct plx_request *request)
+static inline int check_request(const struct plx_vdi *vdi, const struct plx_request *request)
 {
     const struct plx_op_kind *kind = request->kind;
 
@@ -110,7 +110,7 @@ void plx_front_complete(struct plx_vdi *vdi, struct plx_request *request, int re
     plx_op_complete(vdi, request, result);
 }
 
-static void pass(struct plx_vdi *vdi, struct plx_request *request, int error)
+static inline void pass(struct plx_vdi *vdi, struct plx_request *request, int error)
 {
     enum plx_urgency urgency = request->urgency;
 

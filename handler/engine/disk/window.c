@@ -92,7 +92,7 @@ int plx_op_lock(struct plx_op *op)
 int plx_op_look_up(struct plx_op *op)
 {
     struct plx_map *map = &op->vdi->map;
-    bool writing = op->kind->effect == PLX_WRITES, carries = plx_op_carries(op);
+    bool writing = op->kind->effect == PLX_WRITES, carries = writing && plx_op_carries(op);
 
     plx_walk_resume(&op->walk);
     if (op->looked_up == 0) {

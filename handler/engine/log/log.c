@@ -245,8 +245,8 @@ static bool begin_segment(struct plx_log *log, struct plx_batch *batch)
 /* The bytes of an item's records, of the automatic snapshot that may follow them, and of the
  * position that may end the batch. changes, carries: an item before it in the batch changes
  * something, so a snapshot will end the batch; or was carried. */
-static size_t item_bytes(const struct plx_log *log, const struct plx_log_item *item, bool changes,
-                         bool carries)
+static inline size_t item_bytes(const struct plx_log *log, const struct plx_log_item *item,
+                                bool changes, bool carries)
 {
     bool followed = (item->changes && log->snapshots != PLX_PROTECT_OFF) ||
                     (changes && log->snapshots == PLX_PROTECT_BATCH);
@@ -294,7 +294,7 @@ static void apply_snapshot(struct plx_log *log, const struct plx_log_item *item,
 }
 
 /* LOG-6. An item in a batch that is formed again has failed, or its turn may have passed. */
-static void keep_order(struct plx_log *log, struct plx_log_item *item)
+static inline void keep_order(struct plx_log *log, struct plx_log_item *item)
 {
     if (!item->carried.seq || item->failed)
         return;
