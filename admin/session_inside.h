@@ -16,8 +16,8 @@ bool plx_session_is_gone(struct plx_session *s, const struct plx_registry_instan
 
 /* session_live.c */
 /* Where the disk is: asked there (*ret_asked), or open here. A handler may have opened it since
- * that was looked up (SESSION-3). Takes the reference of arguments (may be NULL); ret_result
- * may be NULL. */
+ * that was looked up (SESSION-3). Takes the reference of arguments (may be NULL). ret_result
+ * NULL: the answer has to say again what was asked for, and LOST if it does not (SESSION-4). */
 int plx_session_ask_or_open(struct plx_cli *cli, const struct plx_name *name, const char *command,
                             json_t *arguments, bool *ret_asked, json_t **ret_result);
 /* Likewise; only there. */
@@ -36,5 +36,8 @@ int plx_session_decode(struct plx_cli *cli, const struct plx_message_field *fiel
 /* A text of an answer, which lives as long as the answer. LOST: it has none of that key. */
 int plx_session_decode_text(struct plx_cli *cli, const json_t *answer, const char *key,
                             const char **ret_text);
+/* The label of a rewind. LOST: there is none, or it is no name. */
+int plx_session_decode_label(struct plx_cli *cli, const json_t *answer,
+                             char ret_label[PLX_REWIND_LABEL]);
 
 #endif

@@ -2,6 +2,8 @@
  * socket (SESSION-1, SESSION-3).
  *
  * Requests to a live instance (control/control.h) of one disk, with "vdi": NAME:
+ * The answer names the disk as well, and says again what was asked for where nothing is written
+ * behind an arrow.
  *   snapshot -> {"seq", "time_ns"}       label {"label", "seq"}     unlabel {"label"}
  *   resize {"size_bytes"}                stats -> {counter: value, ...}
  *   protect {"mode", "retention"}
@@ -20,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "registry/names.h"
 #include "registry/paths.h"
 #include "session_inside.h"
 
@@ -59,28 +62,62 @@ static int find_live(struct plx_cli *cli, const struct plx_name *name, uint64_t 
     return rc == PLX_ERR_NOT_FOUND ? 0 : rc;
 }
 
+/* ---- Answers (SESSION-4) ---- */
+
+static int not_understood(struct plx_cli *cli, const char *why)
+{
+    return plx_cli_fail(
+        cli, PLX_ERR_LOST,
+        "the handler's answer was not understood (%.60s), so whether it did what it "
+        "was asked is not known; is it of this version (%s)?",
+        why, PLX_VERSION);
+}
+
+/* What was asked for, said again. */
+static int check_same(struct plx_cli *cli, json_t *asked, const json_t *answer)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(asked, key, value)
+    {
+        const json_t *said = json_object_get(answer, key);
+        char why[64];
+
+        snprintf(why, sizeof why, "\"%.40s\" is %s", key, said ? "another one" : "missing");
+        if (!said || !json_equal(said, value))
+            return not_understood(cli, why);
+    }
+    return 0;
+}
+
 /* Asks the instance that has the disk open once. *ret_asked false: nobody has, do it here.
- * NOT_FOUND: *ret_gone, it has not any more. Takes the reference of arguments (may be NULL);
- * ret_result may be NULL. */
+ * NOT_FOUND: *ret_gone, it has not any more. Takes the reference of arguments (may be NULL).
+ * ret_result NULL: the answer has nothing else but what was asked for. */
 static int ask_once(struct plx_cli *cli, const struct plx_name *name, const char *command,
                     json_t *arguments, bool *ret_asked, bool *ret_gone, json_t **ret_result)
 {
     struct plx_control_client *client = NULL;
-    json_t *request = json_pack("{s:s,s:s}", "command", command, "vdi", name->vdi), *result = NULL;
+    json_t *which = json_pack("{s:s}", "vdi", name->vdi), *request = json_deep_copy(which);
+    json_t *result = NULL;
     struct plx_registry_vdi row;
     uint64_t owner;
     int rc = find_live(cli, name, &owner, &client);
 
+    json_object_set_new(request, "command", json_string(command));
     json_object_update(request, arguments);
-    json_decref(arguments);
     *ret_asked = client != NULL;
     if (!rc && client)
         rc = plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &cli->fault);
+    if (!rc && client && !(rc = check_same(cli, which, result)))
+        rc = ret_result ? json_object_del(result, "vdi") : check_same(cli, arguments, result);
     if (!rc && ret_result)
         *ret_result = json_incref(result);
     *ret_gone = rc == PLX_ERR_NOT_FOUND && client && !plx_session_vdi_row(cli, name, &row) &&
                 row.owner != owner;
     plx_control_disconnect(client);
+    json_decref(arguments);
+    json_decref(which);
     json_decref(result);
     json_decref(request);
     return rc;
@@ -206,16 +243,6 @@ uint64_t plx_session_number_of(const json_t *object, const char *key)
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-/* SESSION-4 */
-static int not_understood(struct plx_cli *cli, const char *why)
-{
-    return plx_cli_fail(
-        cli, PLX_ERR_LOST,
-        "the handler's answer was not understood (%.60s), so whether it did what it "
-        "was asked is not known; is it of this version (%s)?",
-        why, PLX_VERSION);
-}
-
 int plx_session_decode(struct plx_cli *cli, const struct plx_message_field *fields,
                        const json_t *answer, void *ret_struct)
 {
@@ -234,6 +261,21 @@ int plx_session_decode_text(struct plx_cli *cli, const json_t *answer, const cha
     if (!text)
         return not_understood(cli, why);
     *ret_text = text;
+    return 0;
+}
+
+int plx_session_decode_label(struct plx_cli *cli, const json_t *answer,
+                             char ret_label[PLX_REWIND_LABEL])
+{
+    const char *label;
+    char why[200];
+    int rc = plx_session_decode_text(cli, answer, "label", &label);
+
+    if (rc)
+        return rc;
+    if (plx_name_check("label", label, why, sizeof why) || strlen(label) >= PLX_REWIND_LABEL)
+        return not_understood(cli, "\"label\" is no name");
+    strcpy(ret_label, label);
     return 0;
 }
 

@@ -38,12 +38,9 @@ int plx_session_vdi_protect(struct plx_cli *cli, const struct plx_name *name,
 static int take_rewound(struct plx_cli *cli, const json_t *result, char ret_label[PLX_REWIND_LABEL],
                         struct plx_snapshot_info *ret_before)
 {
-    const char *label;
     int rc = plx_session_decode(cli, plx_message_snapshot, result, ret_before);
 
-    if (!rc && !(rc = plx_session_decode_text(cli, result, "label", &label)))
-        snprintf(ret_label, PLX_REWIND_LABEL, "%s", label);
-    return rc;
+    return rc ? rc : plx_session_decode_label(cli, result, ret_label);
 }
 
 int plx_session_vdi_rewind(struct plx_cli *cli, const struct plx_name *name, uint64_t seq,

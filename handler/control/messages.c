@@ -25,6 +25,12 @@
 /* A field that messages of older programs lack; no table has one yet. */
 #define LATER(type, member, name) FIELD(type, member, name, .later = true)
 
+/* The number of a snapshot that there is. */
+#define SEQ(type, member, name)                                                                    \
+    {                                                                                              \
+        .key = name, .offset = offsetof(type, member), .kind = PLX_MESSAGE_SEQ                     \
+    }
+
 /* clang-format off */
 const struct plx_message_field plx_message_work[] = {
     FIELD(struct plx_attach_work, dry_run, "dry_run"),
@@ -101,7 +107,7 @@ const struct plx_message_field plx_message_moved[] = {
 };
 
 const struct plx_message_field plx_message_snapshot[] = {
-    FIELD(struct plx_snapshot_info, seq, "seq"),
+    SEQ(struct plx_snapshot_info, seq, "seq"),
     FIELD(struct plx_snapshot_info, time_ns, "time_ns"),
     {0},
 };
@@ -111,6 +117,7 @@ static json_t *encode_field(const struct plx_message_field *field, const void *m
 {
     switch (field->kind) {
     case PLX_MESSAGE_NUMBER:
+    case PLX_MESSAGE_SEQ:
         return json_integer((json_int_t)plx_min_u64(*(const uint64_t *)member, INT64_MAX));
     case PLX_MESSAGE_COUNT:
         return json_integer(*(const unsigned *)member);
@@ -138,7 +145,15 @@ static bool is_valid(const struct plx_message_field *field, const json_t *value)
 {
     return field->kind == PLX_MESSAGE_FLAG
                ? json_is_boolean(value)
-               : json_is_integer(value) && json_integer_value(value) >= 0;
+               : json_is_integer(value) &&
+                     json_integer_value(value) >= (field->kind == PLX_MESSAGE_SEQ);
+}
+
+static const char *wanted(const struct plx_message_field *field)
+{
+    return field->kind == PLX_MESSAGE_FLAG  ? "flag (true or false)"
+           : field->kind == PLX_MESSAGE_SEQ ? "number of a snapshot"
+                                            : "number from 0 on";
 }
 
 /* MESSAGES-1 */
@@ -152,8 +167,7 @@ static int check(const struct plx_message_field *fields, const json_t *message,
             return plx_fault_set(fault, PLX_ERR_INVALID, "\"%s\" is missing", fields->key);
         if (value && !is_valid(fields, value))
             return plx_fault_set(fault, PLX_ERR_INVALID, "\"%s\" is no %s", fields->key,
-                                 fields->kind == PLX_MESSAGE_FLAG ? "flag (true or false)"
-                                                                  : "number from 0 on");
+                                 wanted(fields));
     }
     return 0;
 }
@@ -164,6 +178,7 @@ static void decode_field(const struct plx_message_field *field, const json_t *va
 
     switch (field->kind) {
     case PLX_MESSAGE_NUMBER:
+    case PLX_MESSAGE_SEQ:
         *(uint64_t *)member = number;
         break;
     case PLX_MESSAGE_COUNT:

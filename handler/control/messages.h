@@ -33,6 +33,7 @@ struct plx_message_field {
         PLX_MESSAGE_NUMBER, /* uint64_t */
         PLX_MESSAGE_COUNT,  /* unsigned */
         PLX_MESSAGE_FLAG,   /* bool */
+        PLX_MESSAGE_SEQ,    /* uint64_t, the number of a snapshot: from 1 on */
     } kind;
     bool later; /* may be missing */
 };

@@ -2,7 +2,8 @@
  *
  * COMMANDS-1  Every request is checked here. Only root can send one, but it may come from another
  *     version of the program, or be mistyped. What a request has to say has no default: without
- *     "dry_run" nothing is done (MESSAGES-1).
+ *     "dry_run" nothing is done (MESSAGES-1). What a request has changed its answer says again, and
+ *     of which disk: from an empty one nobody could tell that it is the answer to this request.
  * COMMANDS-2  A LUN stays open while a command works on it, because luns_lock is held. No command
  *     waits for tcmu-runner's main thread while it holds luns_lock, and none waits for that thread
  *     without a limit. That thread may be closing a LUN, and so waiting for luns_lock, or closing
@@ -102,6 +103,7 @@ static int do_label(struct call *call)
     if (seq <= 0)
         return plx_fault_set(&call->fault, PLX_ERR_INVALID,
                              "\"seq\" must be the number of a snapshot");
+    call->result = json_pack("{s:s, s:I}", "label", label, "seq", seq);
     return plx_home_label(call->lun, label, (uint64_t)seq, &call->fault);
 }
 
@@ -109,7 +111,10 @@ static int do_unlabel(struct call *call)
 {
     const char *label = get_label(call);
 
-    return label ? plx_home_label(call->lun, label, 0, &call->fault) : call->fault.code;
+    if (!label)
+        return call->fault.code;
+    call->result = json_pack("{s:s}", "label", label);
+    return plx_home_label(call->lun, label, 0, &call->fault);
 }
 
 static int do_rewind(struct call *call)
@@ -139,6 +144,7 @@ static const char *text_of(const struct call *call, const char *key)
 static int do_protect(struct call *call)
 {
     const char *mode = text_of(call, "mode"), *retention = text_of(call, "retention");
+    char mode_set[PLX_MODE_TEXT], tiers_set[PLX_TIERS_TEXT];
     struct plx_protection protection = {0};
     int result;
 
@@ -147,7 +153,11 @@ static int do_protect(struct call *call)
     result = plx_protection_parse_mode(mode, &protection, &call->fault);
     if (result == 0)
         result = plx_protection_parse_tiers(retention, &protection, &call->fault);
-    return result ? result : plx_home_protect(call->lun, &protection, &call->fault);
+    if (result)
+        return result;
+    call->result = json_pack("{s:s, s:s}", "mode", plx_protection_mode_text(&protection, mode_set),
+                             "retention", plx_protection_tiers_text(&protection, tiers_set));
+    return plx_home_protect(call->lun, &protection, &call->fault);
 }
 
 static int read_marks(struct call *call, struct plx_thin *thin)
@@ -453,6 +463,7 @@ static int dispatch(struct call *call)
     const char *name = json_string_value(json_object_get(call->request, "command"));
     const char *vdi = json_string_value(json_object_get(call->request, "vdi"));
     const struct command *command = find_command(name);
+    int result;
 
     if (!command) /* COMMANDS-1 */
         return plx_fault_set(&call->fault, PLX_ERR_UNSUPPORTED,
@@ -469,7 +480,12 @@ static int dispatch(struct call *call)
                                  vdi);
         }
     }
-    return command->run(call);
+    result = command->run(call);
+    if (result < 0 || !vdi)
+        return result;
+    if (!call->result)
+        call->result = json_object();
+    return json_object_set_new(call->result, "vdi", json_string(vdi)) ? PLX_ERR_NOMEM : 0;
 }
 
 int plx_commands_handle(void *context, json_t *request, json_t **ret_result, char *message,

@@ -1,15 +1,17 @@
 /* commands.h - the commands of the control socket, on live LUNs and on their store.
  *
+ * An answer to a request with "vdi" names that disk as well; it has further
+ *
  *  command          keys of the request            the answer, or what it does
  *  info             -                              store, luns: the store's open LUNs
  *  snapshot         vdi, label?                    seq, time_ns
- *  label            vdi, label, seq                -
- *  unlabel          vdi, label                     -
+ *  label            vdi, label, seq                label, seq
+ *  unlabel          vdi, label                     label
  *  flush            vdi                            - (acknowledged writes are durable then)
  *  keyframe         vdi                            - (writes a key frame now)
  *  resize           vdi, size_bytes                size_bytes, exported: the kernel was told
  *  rewind           vdi, seq                       label, seq, time_ns: of the state before
- *  protect          vdi, mode, retention           - (texts as in registry/policy.h)
+ *  protect          vdi, mode, retention           mode, retention (texts as in registry/policy.h)
  *  thin             vdi, after, upto, before_ns,   one slice (struct plx_thin): upto, snapshots,
  *                   every_ns, dry_run,             blocks, meta_blocks, oldest, gone: indexes of
  *                   rewinds_only, marks            marks that went

@@ -69,10 +69,41 @@ for answer in null "{}" '{"seq": "1", "time_ns": 1}' '[]'; do
     refused dedup demo
     refused vdi stats demo/a
     refused store stats demo
+    refused vdi resize demo/a --size 2M
+    refused snap label demo/a@one new
+    refused snap unlabel demo/a@one
+    refused cdp on demo/a --every 10ms
+    refused cdp off demo/a
 done
 
 step "a snapshot that has what it needs"
-answering '{"seq": 7, "time_ns": 1}'
+answering '{"vdi": "a", "seq": 7, "time_ns": 1}'
 run 0 snap create demo/a
 says out "demo/a@7"
 refused rewind demo/a --to one --live
+answering '{"vdi": "a", "seq": 0, "time_ns": 1, "label": "before"}'
+refused snap create demo/a
+says err '"seq" is no number of a snapshot'
+refused rewind demo/a --to one --live
+
+step "of another disk, or something else than was asked for"
+answering '{"vdi": "b", "seq": 7, "time_ns": 1, "size_bytes": 2097152, "label": "new"}'
+refused snap create demo/a
+says err '"vdi" is another one'
+refused vdi resize demo/a --size 2M
+answering '{"vdi": "a", "seq": 1, "size_bytes": 1048576, "label": "other", "mode": "off", "retention": "all:1h"}'
+refused vdi resize demo/a --size 2M
+says err '"size_bytes" is another one'
+refused snap label demo/a@one new
+refused snap unlabel demo/a@one
+refused cdp on demo/a --every 10ms
+refused cdp off demo/a
+answering '{"vdi": "a", "size_bytes": 2097152, "exported": false}'
+run 0 vdi resize demo/a --size 2M
+refused snap label demo/a@one new
+for label in "" "7" "a/b" "-x" "$(printf %0100d 0)" "\\n"; do
+    step "a label '$label', which is none"
+    answering '{"vdi": "a", "seq": 4, "time_ns": 1, "label": "'"$label"'"}'
+    refused rewind demo/a --to one --live
+    says err '"label" is no name'
+done
