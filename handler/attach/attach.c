@@ -79,7 +79,9 @@
  *                                        nobody has opened it by the end (TENANCY-7)
  *     Otherwise it is refused all snapshots. In the second case a process that opens the store
  *     later does not know of the reader. So the reader asks plx_attach_fenced() before it calls
- *     what it has read right. A process that can write enters holds (ATTACH-5).
+ *     what it has read right. If a released store is imported here while it is read, the first
+ *     case applies from then on; that another host had it in between would not be noticed. A
+ *     process that can write enters holds (ATTACH-5).
  * ATTACH-17  A growth that fails removes the file that it made for a further volume, unless the
  *     file has a superblock by then. Volume 0 gets to count a further volume only after that
  *     (GROW-3), so nobody counts what is removed. A repeated call goes on with what stays.

@@ -119,6 +119,8 @@ static int is_unopened(struct plx_attach *a, bool *ret_unopened, char ret_host[6
     error = plx_tenancy_read(device, plx_registry_locks(a->registry), &store, &a->paths, &tenant,
                              fault);
     snprintf(ret_host, 65, "%s", tenant.host_name);
+    if (a->released && a->unopened_since && tenant.here)
+        return error; /* imported here since: that host sees the lock that is shared (HOLDS-7) */
     if (!error && (!tenant.here || a->unopened_since))
         error = plx_tenancy_unopened(device, &store, &a->unopened_since, ret_unopened, fault);
     return error;
