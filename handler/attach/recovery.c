@@ -277,7 +277,7 @@ static size_t recover_vdis(struct plx_attach *a, struct plx_registry_vdi *list, 
 
             if (error) /* the other disks are recovered all the same */
                 plx_attach_env_event(&a->env, error, why.text);
-            if (error == PLX_ERR_VOLUME_FULL)
+            if (plx_error_is_full_below(error))
                 note_unrecovered(a, &list[i], &why);
             if (error == PLX_ERR_NOSPACE && !plx_attach_is_held(a, list[i].id) &&
                 plx_registry_vdi_get_by_id(a->registry, list[i].id, &list[left]) == 0)

@@ -74,6 +74,8 @@ static int io_error(const struct plx_io *io, int error)
     case ENOSPC:
     case EDQUOT:
         return PLX_ERR_VOLUME_FULL;
+    case EFBIG:
+        return PLX_ERR_FILE_LIMIT;
     case EROFS:
     case EPERM: /* a block device that was set read-only */
         return io->op == PLX_IO_READ ? PLX_ERR_IO_READ : PLX_ERR_READONLY;

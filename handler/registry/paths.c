@@ -82,9 +82,9 @@ static int read_line(const char *path, char *line, size_t size, struct plx_fault
 
 int plx_paths_error(int number)
 {
-    return number == EACCES || number == EPERM || number == EROFS ? PLX_ERR_PERMISSION
-           : number == ENOSPC || number == EDQUOT                 ? PLX_ERR_NOSPACE
-                                                                  : PLX_ERR_SYSTEM;
+    return number == EACCES || number == EPERM || number == EROFS    ? PLX_ERR_PERMISSION
+           : number == ENOSPC || number == EDQUOT || number == EFBIG ? PLX_ERR_NOSPACE
+                                                                     : PLX_ERR_SYSTEM;
 }
 
 static int make_directory(const char *path, struct plx_fault *fault)

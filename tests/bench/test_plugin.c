@@ -808,16 +808,19 @@ static void test_failing_data(void)
     memset(data, 'b', sizeof data);
     CU_ASSERT_EQUAL(write_on(failing, 7 * MIB / SECTOR, data, sizeof data, 0),
                     TCMU_STS_PASSTHROUGH_ERR);
-    check_sense(0x03, 0x0c00);
+    check_sense(0x07, 0x2707);
     CU_ASSERT_EQUAL(scsi_on(failing, "93 0 0 0 0 0 0 0 38 0 0 0 0 80 0 0", data, SECTOR),
                     TCMU_STS_PASSTHROUGH_ERR);
-    check_sense(0x03, 0x0c00);
+    check_sense(0x07, 0x2707);
     CU_ASSERT_EQUAL(unmap_on(failing, 7 * MIB / SECTOR + 1, 2), TCMU_STS_PASSTHROUGH_ERR);
-    check_sense(0x03, 0x0c00);
+    check_sense(0x07, 0x2707);
     CU_ASSERT_TRUE(holds(failing, 0, 'a'));
     fail_writes_from(0);
-    HEARD(log, "error: f/v: request at 7340032, 65536 bytes: virtual disk v: write error",
-          "error: f/v: request at 7340544, 1024 bytes: virtual disk v: write error");
+    HEARD(log,
+          "error: f/v: request at 7340032, 65536 bytes: virtual disk v: a file below the "
+          "store may not grow further",
+          "error: f/v: request at 7340544, 1024 bytes: virtual disk v: a file below the "
+          "store may not grow further");
     CU_ASSERT_EQUAL(unmap_on(failing, 7 * MIB / SECTOR, 128), TCMU_STS_OK);
     CU_ASSERT_TRUE(holds(failing, 7 * MIB / SECTOR, 0));
     CU_ASSERT_EQUAL(write_on(failing, 7 * MIB / SECTOR, data, sizeof data, 0), TCMU_STS_OK);

@@ -55,7 +55,11 @@ bash -c 'ulimit -f 1; exec "$@"' - "$PARALLAX" help >out 2>err # of standard out
 [[ $? == 6 ]] || die "standard output that hits the limit is another error than a file that does"
 says err "standard output: File too large"
 limited vdi import image demo/web --force # its volume is larger than that already
-[[ $? == 1 ]] || die "a limit is an error of writing, for no room that is made helps"
+[[ $? == 6 ]] || die "a limit that a volume hits is another error than one that a file hits"
+says err "a file below the store may not grow further, by a limit (ulimit -f) or its file system's; demo/web holds a part"
+limited snap create demo/web
+[[ $? == 6 ]] || die "a snapshot needs no writing"
+says err "(ulimit -f) or its file system's; nothing acknowledged is lost"
 [[ $(<old) == precious && -z $(ls ./*.partial-* raw 2>/dev/null) ]] || die "something is left"
 run 0 vdi export demo/web@one raw
 same raw image

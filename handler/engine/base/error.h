@@ -49,11 +49,16 @@ static inline bool plx_error_is_unreadable(int code)
 {
     return code == PLX_ERR_CORRUPT || code == PLX_ERR_IO_READ;
 }
+/* Whether there is no room below the store: what the store itself has does not help. */
+static inline bool plx_error_is_full_below(int code)
+{
+    return code == PLX_ERR_VOLUME_FULL || code == PLX_ERR_FILE_LIMIT;
+}
 /* Whether it only says that nothing can be written there. Who reads goes on without writing. */
 static inline bool plx_error_is_unwritable(int code)
 {
     return code == PLX_ERR_PERMISSION || code == PLX_ERR_READONLY || code == PLX_ERR_NOSPACE ||
-           code == PLX_ERR_VOLUME_FULL;
+           plx_error_is_full_below(code);
 }
 struct plx_sense plx_error_sense(int code);
 const char *plx_error_name(int code); /* "NOSPACE"; never NULL */

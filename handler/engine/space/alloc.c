@@ -163,7 +163,7 @@ static int denied_error(const struct plx_store *store, enum plx_extent_type type
     int error = store->wanted[type].denied;
 
     if (error == PLX_ERR_NOMEM || error == PLX_ERR_REGISTRY || error == PLX_ERR_FENCED ||
-        error == PLX_ERR_VOLUME_FULL)
+        plx_error_is_full_below(error))
         return error;
     return plx_error_class(error) == PLX_CLASS_IO || error == PLX_ERR_CORRUPT ? PLX_ERR_IO_WRITE
                                                                               : PLX_ERR_NOSPACE;
