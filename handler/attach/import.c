@@ -7,7 +7,7 @@
  *     its own before it is entered.
  * Threads: the caller's.
  * Crash story: the store is taken first and entered second. After a crash in between, the same call
- *   finds the store taken by this host, and enters it.
+ *   finds the store taken by this host, and enters it. What fails takes its entry away again.
  */
 #include "attach/founding.h"
 
@@ -383,13 +383,27 @@ static int check_copy_name(const struct plx_paths *paths, const struct plx_known
                          known->name);
 }
 
+/* Enters the store; an entry that is new goes again if the registry cannot be used. */
+static int enter(const struct plx_paths *paths, struct plx_known *known, bool writes,
+                 const struct plx_patience *patience, struct plx_fault *fault)
+{
+    bool is_new = plx_known_free_name(paths, known->name, NULL) == 0;
+    int error = plx_founding_enter(paths, known, patience, fault);
+
+    if (error || !writes)
+        return error;
+    error = enter_paths(known, patience, fault);
+    if (error && is_new)
+        plx_known_remove(paths, known->name, NULL);
+    return error;
+}
+
 /* Of volumes that were identified. */
 static int import(const struct plx_paths *paths, const struct plx_founding_import *options,
                   struct plx_known *known, struct plx_fault *fault)
 {
     const struct plx_patience *patience = options->patience;
     struct plx_tenancy *tenancy = NULL;
-    bool writes = !options->dry_run && !options->read_only;
     int error;
 
     name_it(paths, options->name, known);
@@ -408,9 +422,7 @@ static int import(const struct plx_paths *paths, const struct plx_founding_impor
     if (!error && options->copy)
         error = give_identity(known, patience, fault);
     if (!error && !options->dry_run)
-        error = plx_founding_enter(paths, known, patience, fault);
-    if (!error && writes) /* entered by now: what is wrong with the registry can be mended */
-        error = enter_paths(known, patience, fault);
+        error = enter(paths, known, !options->read_only, patience, fault);
     plx_tenancy_end(tenancy);
     return error;
 }

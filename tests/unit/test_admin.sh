@@ -571,8 +571,11 @@ for how in "if=/dev/zero bs=64k seek=16 count=1" "if=/dev/urandom bs=64k seek=16
         [[ $how != *zero* ]] || says err "is empty: it was overwritten, or its format or rebuild was not finished"
         [[ $how == *zero* ]] || says err "the registry in $DIR/worn.plx is damaged"
     done
+    run 5 store import --volume "$DIR/worn.plx"
+    [[ -e state/stores/worn.json ]] || die "a failed import forgets a store that was known"
     run 0 store forget worn
     run 5 store import --volume "$DIR/worn.plx"
+    [[ ! -e state/stores/worn.json ]] || die "a failed import leaves the store known"
     says err "'parallax store rebuild-registry --volume $DIR/worn.plx' makes it anew from the store"
     run 0 store rebuild-registry --volume "$DIR/worn.plx"
     run 0 vdi export worn/kept worn.back --force
