@@ -40,10 +40,8 @@
  *     name of another live disk with one made of its slot. The record keeps what it has.
  * Threads: the caller's.
  * Crash story: a crash leaves the old registry or a blank one (REBUILD-2), and the file. The next
- *   call begins again.
+ *   call begins again, and removes it (rebuild_file.c).
  */
-#include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,44 +175,14 @@ static int ask_disks(struct rebuild *r)
 
 /* ---- Making the file ---- */
 
-/* Of a dry run it lies in a folder of its own: the state directory need not be there. */
-static int place_file(struct rebuild *r)
-{
-    const char *temporary = getenv("TMPDIR");
-
-    if (!r->options->dry_run) {
-        snprintf(r->path, sizeof r->path, "%s/rebuild.%d.db", r->paths.state, (int)getpid());
-        return 0;
-    }
-    if (!temporary || !*temporary)
-        temporary = "/tmp";
-    snprintf(r->folder, sizeof r->folder, "%s/parallax-XXXXXX", temporary);
-    if (!mkdtemp(r->folder)) {
-        r->folder[0] = 0;
-        return plx_fault_set(r->fault, PLX_ERR_SYSTEM, "cannot make a folder in %.200s: %s",
-                             temporary, strerror(errno));
-    }
-    snprintf(r->path, sizeof r->path, "%s/rebuild.db", r->folder);
-    return 0;
-}
-
-static void remove_file(struct rebuild *r)
-{
-    if (r->path[0])
-        plx_registry_remove(r->path);
-    if (r->folder[0])
-        rmdir(r->folder);
-}
-
 /* REBUILD-2. The file has the store and its volumes when the store is scanned, for what is lost. */
 static int make_file(struct rebuild *r)
 {
     int error;
 
-    error = place_file(r);
+    error = plx_rebuilding_place_file(r);
     if (error)
         return error;
-    plx_registry_remove(r->path);
     error = plx_registry_open(r->path, "parallax store rebuild-registry", &r->file, r->fault);
     if (!error)
         error = enter_store(r);
@@ -342,7 +310,7 @@ static int run(struct rebuild *r)
         error = plx_founding_enter(&r->paths, &r->known, patience, r->fault);
     plx_registry_close(r->file);
     plx_registry_close(r->old);
-    remove_file(r);
+    plx_rebuilding_remove_file(r);
     if (r->store)
         plx_store_close(r->store);
     plx_tenancy_end(tenancy);

@@ -1,5 +1,5 @@
-/* rebuild_inside.h - what rebuild.c, rebuild_scan.c, rebuild_old.c and rebuild_ground.c share; the
- * rules REBUILD-1 to REBUILD-10 are rebuild.c's. */
+/* rebuild_inside.h - what rebuild.c, rebuild_scan.c, rebuild_old.c, rebuild_file.c and
+ * rebuild_ground.c share; the rules REBUILD-1 to REBUILD-10 are rebuild.c's. */
 #ifndef PLX_REBUILD_INSIDE_H
 #define PLX_REBUILD_INSIDE_H
 
@@ -18,6 +18,7 @@ struct rebuild {
     struct plx_store_info info;
     struct plx_registry *file; /* REBUILD-2 */
     char path[PLX_PATH_MAX + 64], folder[PLX_PATH_MAX + 32];
+    int lock;                 /* of the file: rebuild_file.c */
     int64_t row;              /* of the store in the file */
     struct plx_registry *old; /* NULL: it cannot be opened */
     bool damaged;             /* REBUILD-2, REBUILD-5, REBUILD-6: the old one, where it was read */
@@ -48,6 +49,11 @@ int plx_rebuilding_enter_lost(struct rebuild *r, uint32_t slot, const char *why,
 /* old: which disk's it was, as far as that is known. */
 int plx_rebuilding_lose_record(struct rebuild *r, uint32_t slot, const struct plx_registry_vdi *old,
                                const char *why);
+
+/* rebuild_file.c */
+/* Where the file is to be made (r->path); removes what killed rebuilds left. */
+int plx_rebuilding_place_file(struct rebuild *r);
+void plx_rebuilding_remove_file(struct rebuild *r);
 
 /* rebuild_scan.c */
 int plx_rebuilding_scan_extents(struct rebuild *r);

@@ -81,4 +81,32 @@ run 0 store info demo --json
 run 0 vdi create demo/web --size 100M
 run 6 vdi import image demo/web
 says err "no space left in the store; demo/web holds a part of the image now: import again with --force, or delete it"
+
+step "what killed rebuilds leave in the state directory the next one removes, and nothing of a living one"
+run 0 store format other --volume "$DIR/other.plx" --size 64M --extent-size 1M
+run 0 vdi create other/kept --size 1M
+for ((at = 1; at < 400; at++)); do # killed while it has its file
+    { PLX_STAGE_SIGNAL=9 PLX_STAGE_AT=$at "$PARALLAX_STAGED" store rebuild-registry --volume "$DIR/demo.plx"; } >out 2>&1
+    compgen -G "state/rebuild.*.db" >left && break
+done
+[[ -s left ]] || die "it was never killed while it had its file"
+dead=$(basename "$(<left)")
+for file in state/"$dead"*; do mv "$file" "${file/$dead/rebuild.$$.db}"; done # another process has its number by now
+PLX_STAGE_SIGNAL=19 PLX_STAGE_AT=$at "$PARALLAX_STAGED" store rebuild-registry --volume "$DIR/other.plx" >living 2>&1 </dev/null &
+living=$!
+stops $living
+[[ -e state/rebuild.$living.db ]] || die "it stands still without its file"
+echo mine >state/rebuild.notes.db
+run 0 store rebuild-registry --volume "$DIR/demo.plx"
+compgen -G "state/rebuild.$$.*" >left && die "$(<left) stays"
+[[ -e state/rebuild.$living.db && $(<state/rebuild.notes.db) == mine ]] || die "it removed what is another's"
+kill -CONT $living
+wait $living || die "the one that lived has failed: $(<living)"
+rm state/rebuild.notes.db
+compgen -G "state/rebuild.*" >left && die "$(<left) stays"
+run 0 vdi list other --json
+[[ $(json 0 name) == other/kept ]] || die "what was rebuilt is not whole"
+run 0 store rebuild-registry --volume "$DIR/demo.plx"
+compgen -G "state/rebuild.*" >left && die "$(<left) stays"
+run 0 store check demo
 echo "all is well"
