@@ -240,9 +240,9 @@ static void put_window(struct plx_cli *cli, const struct plx_registry_vdi *vdi,
         return;
     }
     json_object_set_new(row, "window_asked_ns", json_integer((json_int_t)asked_ns));
-    json_object_set_new(
-        row, "window",
-        json_sprintf("%s of %s", is, plx_text_duration(asked_ns / SECOND_NS, asked)));
+    json_object_set_new(row, "window",
+                        json_sprintf(is_ns > asked_ns ? "%s, asked for %s" : "%s of %s", is,
+                                     plx_text_duration(asked_ns / SECOND_NS, asked)));
     warn_shortened(cli, vdi->id, now > asked_ns ? now - asked_ns : 0, row);
 }
 

@@ -201,6 +201,7 @@ run 0 cdp on demo/hist --every 1d --keep all:2s --on-full keep
 run 2 cdp on demo/hist --on-full explode
 run 0 cdp status demo/hist --json
 [[ $(json on_full) == keep && $(json window_asked_ns) == 2000000000 ]] || die "not asked for"
+[[ $(json window_ns) -gt 2000000000 && $(json window) == *", asked for 2 s" ]] || die "$(json window): more than was asked for"
 run 0 cdp on demo/hist --every 1d --keep all:2s --on-full shorten
 run 0 cdp status demo/hist --json
 [[ $(json on_full) == shorten ]] || die "not the default any more"
