@@ -31,6 +31,9 @@ int plx_cmd_volumes_given(struct plx_cli *cli, struct plx_volumes_given *volumes
 /* Whether a path can be the volume that is asked for; *ret_made: a file that is still to be made.
  */
 int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bool *ret_made);
+/* The fault of a volume with fewer bytes than the store has there. */
+int plx_cmd_volume_cut_off(struct plx_cli *cli, const char *path, uint64_t bytes,
+                           uint64_t store_bytes);
 int plx_cmd_store_grow(struct plx_cli *cli);
 int plx_cmd_store_add_volume(struct plx_cli *cli);
 int plx_cmd_store_set(struct plx_cli *cli);

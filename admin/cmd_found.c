@@ -101,9 +101,11 @@ static void print_known(struct plx_cli *cli, const struct plx_known *known,
 {
     plx_out_note(cli, "store %s is known here%s; 'parallax vdi list %s' shows its virtual disks",
                  known->name,
-                 options->copy        ? ", by an identity of its own"
-                 : options->read_only ? " and was not taken: it can only be read"
-                                      : "",
+                 options->copy         ? ", by an identity of its own"
+                 : !options->read_only ? ""
+                 : who_has(cli, known) == HAD_HERE
+                     ? ", and this host has it already: nothing was written to it"
+                     : " and was not taken: it can only be read",
                  known->name);
     if (cli->json)
         plx_out_json(json_pack("{s:s,s:s}", "name", known->name, "uuid", known->identity));

@@ -62,8 +62,8 @@ static bool lies_there(const struct plx_known *known, const char *path)
     return plx_known_at(known, 1, NULL, path, &place, NULL) == 0 && place.overlap == PLX_SAME;
 }
 
-static int probe(const char *path, struct plx_superblock_info *ret_info, bool *ret_opened,
-                 struct plx_fault *fault)
+static int probe(const char *path, struct plx_superblock_info *ret_info, uint64_t *ret_bytes,
+                 bool *ret_opened, struct plx_fault *fault)
 {
     struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
     struct plx_device *device;
@@ -73,6 +73,7 @@ static int probe(const char *path, struct plx_superblock_info *ret_info, bool *r
     if (rc)
         return rc;
     rc = plx_superblock_probe(device, ret_info, fault);
+    *ret_bytes = device->bytes;
     plx_device_close(device);
     return rc;
 }
@@ -84,12 +85,13 @@ static bool has_left(const struct plx_known *known, const json_t *row)
     size_t index = (size_t)json_integer_value(json_object_get(row, "index"));
     struct plx_superblock_info info;
     char identity[PLX_UUID_TEXT];
+    uint64_t bytes;
     bool opened;
     int rc;
 
     if (index >= known->volumes)
         return false;
-    rc = probe(known->volume[index], &info, &opened, NULL);
+    rc = probe(known->volume[index], &info, &bytes, &opened, NULL);
     if (rc)
         return rc == PLX_ERR_NOT_FOUND;
     plx_uuid_text(&info.identity, identity);
@@ -128,14 +130,13 @@ static void set_tenant(struct scan *scan, json_t *row)
 }
 
 /* It is listed, and the others go on. */
-static void keep_problem(struct scan *scan, const char *path)
+static void keep_problem(struct scan *scan, json_t *row)
 {
     const struct plx_fault *fault = &scan->cli->fault;
 
     if (!scan->first.code)
         scan->first = *fault;
-    json_array_append_new(scan->rows, json_pack("{s:o,s:o}", "volume", plx_out_string(path),
-                                                "problem", plx_out_string(fault->text)));
+    json_object_set_new(row, "problem", plx_out_string(fault->text));
 }
 
 /* named: by the user; else a device of this machine, which need not hold anything. */
@@ -143,23 +144,31 @@ static void scan_volume(struct scan *scan, const char *path, bool named)
 {
     struct plx_superblock_info info;
     char store[PLX_UUID_TEXT], identity[PLX_UUID_TEXT];
+    uint64_t bytes;
     bool opened;
-    int rc = probe(path, &info, &opened, &scan->cli->fault);
+    int rc = probe(path, &info, &bytes, &opened, &scan->cli->fault);
+    json_t *row;
 
+    scan->shut += rc == PLX_ERR_PERMISSION;
+    if (rc && !named && (!opened || rc == PLX_ERR_NOT_FOUND))
+        return;
+    row = json_pack("{s:o}", "volume", plx_out_string(path));
+    json_array_append_new(scan->rows, row);
     if (rc) {
-        scan->shut += rc == PLX_ERR_PERMISSION;
-        if (named || (opened && rc != PLX_ERR_NOT_FOUND))
-            keep_problem(scan, path);
+        keep_problem(scan, row);
         return;
     }
     plx_uuid_text(&info.store, store);
     plx_uuid_text(&info.identity, identity);
-    json_array_append_new(scan->rows,
-                          json_pack("{s:o,s:o,s:s,s:s,s:I,s:I,s:I}", "volume", plx_out_string(path),
-                                    "store", plx_out_string(info.store_name), "uuid", identity,
-                                    "store_uuid", store, "index", (json_int_t)info.volume_index,
-                                    "volumes", (json_int_t)info.volumes, "size_bytes",
-                                    (json_int_t)info.volume_bytes));
+    json_object_update_new(
+        row,
+        json_pack("{s:o,s:s,s:s,s:I,s:I,s:I}", "store", plx_out_string(info.store_name), "uuid",
+                  identity, "store_uuid", store, "index", (json_int_t)info.volume_index, "volumes",
+                  (json_int_t)info.volumes, "size_bytes", (json_int_t)info.volume_bytes));
+    if (info.volume_bytes > bytes) {
+        plx_cmd_volume_cut_off(scan->cli, path, bytes, info.volume_bytes);
+        keep_problem(scan, row);
+    }
 }
 
 /* Every block device of this machine. */

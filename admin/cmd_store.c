@@ -46,6 +46,14 @@ int plx_cmd_volumes_given(struct plx_cli *cli, struct plx_volumes_given *volumes
     return rc;
 }
 
+/* Whether a file may have to be made beside a volume that exists, which --size would not fit. */
+static bool has_several(const struct plx_cli *cli)
+{
+    const char *two[2];
+
+    return plx_cli_has(cli, "volume") && plx_cli_all(cli, "volume", two, 2) == 2;
+}
+
 int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bool *ret_made)
 {
     struct stat st;
@@ -62,7 +70,11 @@ int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bo
     *ret_made = access(path, F_OK) != 0;
     if (*ret_made && !size)
         return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
-                            "%.150s does not exist; give --size to make a file of that size", path);
+                            "%.150s does not exist; give --size to make a file of that size%s",
+                            path,
+                            has_several(cli) ? ", or make it beforehand ('truncate -s SIZE PATH') "
+                                               "and leave --size out"
+                                             : "");
     if (!*ret_made && S_ISREG(st.st_mode) && !st.st_size)
         return plx_cli_fail(cli, PLX_ERR_EXISTS,
                             "%.150s is empty; delete it, and --size makes a file of that size",
@@ -70,8 +82,12 @@ int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bo
     if (!*ret_made && S_ISREG(st.st_mode) && size && (uint64_t)st.st_size != size)
         return plx_cli_fail(cli, PLX_ERR_EXISTS,
                             "%.150s exists with %" PRIu64 " byte%s; without --size it is used as "
-                            "it is",
-                            path, (uint64_t)st.st_size, plx_plural((uint64_t)st.st_size));
+                            "it is%s",
+                            path, (uint64_t)st.st_size, plx_plural((uint64_t)st.st_size),
+                            has_several(cli)
+                                ? ", and the others have to be made beforehand ('truncate "
+                                  "-s SIZE PATH')"
+                                : "");
     return 0;
 }
 
@@ -136,15 +152,27 @@ static void add_volumes(json_t *row, const struct plx_known *known)
     json_object_set_new(row, "volumes", paths);
 }
 
+int plx_cmd_volume_cut_off(struct plx_cli *cli, const char *path, uint64_t bytes,
+                           uint64_t store_bytes)
+{
+    return plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                        "%.150s has %" PRIu64 " bytes, and the store uses %" PRIu64
+                        " of it: it was cut off; restore the missing part, or make it that "
+                        "large again to read what is left ('truncate -s %" PRIu64
+                        "', if it is a file)",
+                        path, bytes, store_bytes, store_bytes);
+}
+
 static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, unsigned v)
 {
     struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
     const char *path = known->volume[v];
     struct plx_superblock_info info;
     struct plx_device *device;
-    char identity[PLX_UUID_TEXT];
+    char identity[PLX_UUID_TEXT], volumes[PLX_KNOWN_VOLUMES_TEXT];
     int rc = plx_device_open(path, &options, &device, &cli->fault);
 
+    plx_known_count_volumes(known, volumes);
     if (rc)
         return plx_known_missing(known, rc, &cli->fault);
     rc = plx_known_missing(known, plx_superblock_probe(device, &info, &cli->fault), &cli->fault);
@@ -153,15 +181,10 @@ static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, un
         if (strcmp(identity, known->identity) != 0 || info.volume_index != v)
             rc = plx_cli_fail(cli, PLX_ERR_INVALID,
                               "%.150s is not volume %u of this store any more; 'parallax store "
-                              "import --volume PATH' tells where its volumes are",
-                              path, v);
+                              "import %s' tells where its volumes are",
+                              path, v, volumes);
         else if (info.volume_bytes > device->bytes)
-            rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                              "%.150s has %" PRIu64 " bytes, and the store uses %" PRIu64
-                              " of it: it was cut off; restore the missing part, or make it that "
-                              "large again to read what is left ('truncate -s %" PRIu64
-                              "', if it is a file)",
-                              path, device->bytes, info.volume_bytes, info.volume_bytes);
+            rc = plx_cmd_volume_cut_off(cli, path, device->bytes, info.volume_bytes);
     }
     plx_device_close(device);
     return rc;

@@ -275,16 +275,18 @@ int plx_known_get(const struct plx_paths *paths, const char *name, struct plx_kn
 
 int plx_known_missing(const struct plx_known *known, int error, struct plx_fault *fault)
 {
+    char volumes[PLX_KNOWN_VOLUMES_TEXT];
     struct plx_fault why = {0};
 
     if (error != PLX_ERR_NOT_FOUND)
         return error;
     if (fault)
         why = *fault;
+    plx_known_count_volumes(known, volumes);
     return plx_fault_set(fault, PLX_ERR_MISSING,
                          "store %s: %s; connect or restore the volume, or 'parallax store "
-                         "import --volume PATH' tells where it lies now",
-                         known->name, why.text);
+                         "import %s' tells where it lies now",
+                         known->name, why.text, volumes);
 }
 
 int plx_known_add_volumes(struct plx_known *known, const char *const *paths, unsigned count,
@@ -359,6 +361,16 @@ void plx_known_name_volumes(const struct plx_known *known, char ret_text[PLX_KNO
                                known->volume[i]);
     if (at >= size)
         snprintf(ret_text, size, "--volume PATH...");
+}
+
+void plx_known_count_volumes(const struct plx_known *known, char ret_text[PLX_KNOWN_VOLUMES_TEXT])
+{
+    static char path[] = "PATH";
+    struct plx_known unknown = {.volumes = known->volumes};
+
+    for (unsigned i = 0; i < known->volumes; i++)
+        unknown.volume[i] = path;
+    plx_known_name_volumes(&unknown, ret_text);
 }
 
 /* ---- Writing ---- */

@@ -69,6 +69,8 @@ int plx_known_missing(const struct plx_known *known, int error, struct plx_fault
  * where that is too long for a message. */
 #define PLX_KNOWN_VOLUMES_TEXT 200
 void plx_known_name_volumes(const struct plx_known *known, char ret_text[PLX_KNOWN_VOLUMES_TEXT]);
+/* Likewise, where the paths are to be found out: "--volume PATH" for each. */
+void plx_known_count_volumes(const struct plx_known *known, char ret_text[PLX_KNOWN_VOLUMES_TEXT]);
 void plx_known_done(struct plx_known *known);
 
 #endif

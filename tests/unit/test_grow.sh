@@ -92,7 +92,7 @@ for volume in one two; do
         # shellcheck disable=SC2086 # words
         run 6 $words
         says err "store demo: cannot open $DIR/$volume: No such file"
-        says err "'parallax store import --volume PATH' tells where it lies now"
+        says err "'parallax store import --volume PATH --volume PATH --volume PATH' tells where it lies now"
     done
     mv gone $volume
 done

@@ -53,6 +53,53 @@ run 0 store scan new/two # whose first volume is known here
 says out " (released) "
 run 0 store import --volume new/one --volume new/two
 
+step "whose it is already"
+run 0 store import --read-only --volume new/one --volume new/two
+says err "store demo is known here, and this host has it already: nothing was written to it"
+
+step "one that was cut off"
+size=$(stat -c %s new/two)
+truncate -s $((size / 2)) new/two
+run 5 store scan new/one new/two
+says out demo
+says err "new/two has $((size / 2)) bytes, and the store uses $size of it: it was cut off"
+run 5 store scan new/two --json
+[[ $(json 0 store) == demo && $(json 0 problem) == *"'truncate -s $size'"* ]] || die "JSON does not say so"
+truncate -s $size new/two
+run 0 store scan new/one new/two
+
+step "all superblocks are damaged: what helps"
+cp --sparse=always new/two whole
+for block in 0 1 15; do # the last one is the spare
+    printf damaged | dd of=new/two bs=1 seek=$((block * 4096 + 64)) conv=notrunc status=none
+done
+run 5 store check demo
+says err "only a backup of the volume helps"
+grep -q "run 'parallax store check'" err && die "a check advises a check"
+cp whole new/two
+for block in 0 1; do
+    printf damaged | dd of=new/two bs=1 seek=$((block * 4096 + 64)) conv=notrunc status=none
+done
+run 5 store check demo
+says err "'parallax store restore-superblock"
+cp whole new/two
+
+step "a volume that is missing: import names each"
+mv new/two away
+run 6 store check demo
+says err "'parallax store import --volume PATH --volume PATH' tells where it lies now"
+mv away new/two
+
+step "a volume that exists beside one that does not: what is advised can be done"
+truncate -s 32M there
+run 3 store format both --volume there --volume fresh
+says err "fresh does not exist; give --size to make a file of that size, or make it beforehand ('truncate -s SIZE PATH') and leave --size out"
+run 4 store format both --volume there --volume fresh --size 64M
+says err "without --size it is used as it is, and the others have to be made beforehand"
+truncate -s 64M fresh
+run 0 store format both --volume there --volume fresh
+run 0 store forget both
+
 step "no cell is empty"
 run 0 store forget demo
 run 0 store scan new/two # nobody knows its host

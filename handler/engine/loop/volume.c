@@ -129,7 +129,13 @@ int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume
                              "them again",
                              device->name, super.name, device->name);
     if (!found)
-        return plx_fault_set(fault, first.code, "%s: %s", device->name, first.text);
+        return plx_fault_set(fault, first.code, "%s: %s%s", device->name, first.text,
+                             first.code != PLX_ERR_CORRUPT ? ""
+                             : may_restore(error)
+                                 ? "; when the spare superblock can be read again, 'parallax store "
+                                   "restore-superblock' writes these anew"
+                                 : "; the spare superblock is damaged as well, so only a backup "
+                                   "of the volume helps");
     ret_volume->super = best;
     ret_volume->slot = slot;
     ret_volume->mirrored = found == 2 && plx_format_superblock_same(blocks[0], blocks[1]) &&
