@@ -65,7 +65,7 @@ says out demo
 says err "new/two has $((size / 2)) bytes, and the store uses $size of it: it was cut off"
 run 5 store scan new/two --json
 [[ $(json 0 store) == demo && $(json 0 problem) == *"'truncate -s $size'"* ]] || die "JSON does not say so"
-truncate -s $size new/two
+truncate -s "$size" new/two
 run 0 store scan new/one new/two
 
 step "all superblocks are damaged: what helps"
