@@ -304,7 +304,6 @@ int plx_session_each_store(struct plx_cli *cli, const char *store,
     return first.code;
 }
 
-/* SESSION-2 */
 int plx_session_fenced(struct plx_cli *cli)
 {
     return cli->session.attach ? plx_attach_fenced(cli->session.attach, &cli->fault) : 0;
@@ -322,6 +321,7 @@ void plx_session_note_garbage(struct plx_cli *cli, int error)
         snprintf(cli->garbage_in, sizeof cli->garbage_in, "%s", row.name);
 }
 
+/* SESSION-2 */
 int plx_session_close(struct plx_cli *cli)
 {
     struct plx_session *s = &cli->session;

@@ -1,9 +1,10 @@
 /* session_live.c - whoever else has a virtual disk or the store open, asked through its control
  * socket (SESSION-1, SESSION-3).
  *
- * Requests to a live instance (control/control.h) of one disk, with "vdi": NAME:
- * The answer names the disk as well, and says again what was asked for where nothing is written
- * behind an arrow.
+ * Requests to a live instance (control/control.h). The answer to one of a disk names that disk as
+ * well. Where nothing is written behind an arrow, it says again what was asked for (SESSION-4).
+ *
+ * Of one disk, with "vdi": NAME:
  *   snapshot -> {"seq", "time_ns"}       label {"label", "seq"}     unlabel {"label"}
  *   resize {"size_bytes"}                stats -> {counter: value, ...}
  *   protect {"mode", "retention"}

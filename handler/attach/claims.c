@@ -1,6 +1,5 @@
 /* claims.c - what the engine asks an attach for: extents, which are claimed, given back and sealed
- * (ATTACH-1, ATTACH-7, ATTACH-10). Invariants, threads and crash story:
- * attach.c. */
+ * (ATTACH-1, ATTACH-7, ATTACH-10). Invariants, threads and crash story: attach.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,7 @@
 #include "attach/attach_inside.h"
 #include "registry/clock.h"
 
-/* ---- The environment of the engine ---- */
+/* ---- Extents that are held ---- */
 
 struct plx_held_extent *plx_attach_pop(struct plx_attach *a, struct plx_held_extent **list)
 {

@@ -110,7 +110,7 @@ static int is_unopened(struct plx_attach *a, bool *ret_unopened, char ret_host[6
                        struct plx_fault *fault)
 {
     struct plx_device *device = plx_registry_device(a->registry);
-    struct plx_tenant tenant;
+    struct plx_tenant tenant = {0};
     struct plx_uuid store;
     int error;
 

@@ -1,6 +1,5 @@
 /* history.c - what is done to the history of a disk that is open: labels, protection, rewinding,
- * letting go (ATTACH-4 to ATTACH-6, ATTACH-11). Invariants,
- * threads and crash story: attach.c. */
+ * letting go (ATTACH-4 to ATTACH-6, ATTACH-11). Invariants, threads and crash story: attach.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -227,7 +227,8 @@ static bool is_passing(const char *path)
     int fd;
 
     if (strncmp(path, "/proc/self/cwd/", 15) == 0)
-        path += 14;
+        for (path += 15; *path == '/';)
+            path++;
     fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
     if (fd >= 0)
         close(fd);

@@ -195,6 +195,21 @@ bool holds(const char *name, unsigned from, uint8_t with)
     return true;
 }
 
+uint64_t create_two(void)
+{
+    uint64_t extent;
+
+    open_attach();
+    create("one");
+    create("two");
+    fill("one", 0, 1);
+    close_attach();
+    open_attach();
+    extent = row_of(0).no;
+    close_attach();
+    return extent;
+}
+
 void rebuild_registry(void)
 {
     rebuild(false);

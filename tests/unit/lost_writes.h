@@ -28,6 +28,9 @@ void store_row(struct plx_registry_store *ret_store);
 struct plx_registry_extent row_of(uint64_t no);
 
 void create(const char *name);
+/* Disks "one", whose first part is written, and "two", in a store that was just made; all is
+ * closed. Returns the extent with the data. */
+uint64_t create_two(void);
 int open_disk(const char *name, struct plx_vdi **ret_vdi);
 /* Closed again if it is not refused: else whoever closes the attach would end all tests. */
 void refuse_disk(const char *name, int code);

@@ -25,14 +25,7 @@ static uint64_t make_disks(uint8_t ret_between[HEADER_BYTES])
     uint64_t extent;
 
     OK(make_store());
-    open_attach();
-    create("one");
-    create("two");
-    fill("one", 0, 1);
-    close_attach();
-    open_attach();
-    extent = row_of(0).no;
-    close_attach();
+    extent = create_two();
     header(extent, ret_between, false);
     open_attach();
     fill("one", PART, 2);

@@ -119,13 +119,8 @@ static uint64_t lose_page(uint8_t ret_newest[HEADER_BYTES])
     uint64_t extent, states;
 
     OK(make_store_of(8, EXTENT_BYTES));
+    extent = create_two();
     open_attach();
-    create("one");
-    create("two");
-    fill("one", 0, 1);
-    close_attach();
-    open_attach();
-    extent = row_of(0).no;
     header_page(extent, PAGES - 1, before, false);
     states = page_states(extent, PAGES - 1);
     fill("one", PART, 2);
@@ -138,6 +133,13 @@ static uint64_t lose_page(uint8_t ret_newest[HEADER_BYTES])
     return extent;
 }
 
+static void end_whole(void)
+{
+    CU_ASSERT(holds("one", 0, 1) && holds("one", PART, 2) && holds("two", 0, 3));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 static void test_older_by_one(void)
 {
     uint8_t newest[HEADER_BYTES];
@@ -148,9 +150,7 @@ static void test_older_by_one(void)
     close_attach();
     open_attach();
     never_again(extent);
-    CU_ASSERT(holds("one", 0, 1) && holds("one", PART, 2) && holds("two", 0, 3));
-    close_attach();
-    CU_ASSERT_EQUAL(drop_store(), 0);
+    end_whole();
 }
 
 /* It is not believed by a new registry either, if the old one can still be read. */
@@ -164,9 +164,7 @@ static void test_older_by_one_rebuilt(void)
     open_attach();
     never_again(extent);
     fill("two", 0, 3);
-    CU_ASSERT(holds("one", 0, 1) && holds("one", PART, 2) && holds("two", 0, 3));
-    close_attach();
-    CU_ASSERT_EQUAL(drop_store(), 0);
+    end_whole();
 }
 
 /* The least is lost that there is, and what is whole again is believed again. */
@@ -180,9 +178,7 @@ static void test_by_one_and_whole(void)
     close_attach();
     open_attach();
     CU_ASSERT(!row_of(extent).sealed && row_of(extent).states != PLX_STATES_NEVER);
-    CU_ASSERT(holds("one", 0, 1) && holds("one", PART, 2) && holds("two", 0, 3));
-    close_attach();
-    CU_ASSERT_EQUAL(drop_store(), 0);
+    end_whole();
 }
 
 /* Who had the extent has died, and its last state, of which the registry was told, is lost. */
@@ -194,14 +190,7 @@ static void dead_by_one(bool lost)
     pid_t child;
 
     OK(make_store());
-    open_attach();
-    create("one");
-    create("two");
-    fill("one", 0, 1);
-    close_attach();
-    open_attach();
-    extent = row_of(0).no;
-    close_attach();
+    extent = create_two();
     child = fork();
     CU_ASSERT_FATAL(child >= 0);
     if (!child) {

@@ -212,7 +212,7 @@ truncate -s 64M lasting
 exec 8<>lasting
 ln -s /proc/self/fd/8 fleeting
 for name in /dev/fd/../fd/8 "/proc/$$/cwd/lasting" "/proc/self/root$DIR/lasting" /proc/self/task/../cwd/lasting \
-    //proc/self/fd/8 "$DIR/fleeting" /dev/stdin; do
+    //proc/self/fd/8 "$DIR/fleeting" /dev/stdin /proc/self/cwd/fleeting; do
     "$PARALLAX" store format lasting --volume "$name" --force --extent-size 1M <&8 >out 2>err || die "$name: $(<err)"
     grep -qF "\"$DIR/lasting\"" state/stores/lasting.json || die "$name is no path: $(<state/stores/lasting.json)"
     run 0 store forget lasting

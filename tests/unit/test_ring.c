@@ -1,5 +1,5 @@
-/* test_ring.c - the write-back ring's device part: made, opened, appended to, scanned, released;
- * members that mirror each other, lost and set aside; damage of every kind.
+/* test_ring.c - the write-back ring's device part: made, opened, appended to, scanned, released,
+ * full, read back. Not here yet: power cuts, members that fail, damage.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -199,10 +199,10 @@ void plx_verify_vdi(struct plx_verify *v, uint32_t slot)
                         "is closed or quiet",
                         record.name);
     }
-    if (settled)
+    if (settled) {
         tell_vouched(v);
-    if (settled)
         check_ring_allowed(v);
+    }
     if (v->options->data && record.owner)
         check_contents(v);
     merge_marks(v, &v->marks, settled);

@@ -17,10 +17,10 @@
  * FRONT-4  A carried snapshot has the number and the time that it was acknowledged with. It is
  *     logged even if nothing has changed. Numbers have no gaps, for a marked disk takes no other.
  * FRONT-5  A position belongs to what the log holds: take_items() raises the cursor's with the
- * item, roll_back() restores both, a key frame freezes both, replay finds both. Loop: the disk's;
- * never blocks. Crash story: the disk has the records up to its position, and perhaps some windows
- * of the next, which is carried again. A batch is in the log whole or not at all, position
- * included.
+ *     item, roll_back() restores both, a key frame freezes both, replay finds both.
+ * Loop: the disk's; never blocks.
+ * Crash story: the disk has the records up to its position, and perhaps some windows of the next
+ *   one, which is carried again. A batch is in the log whole or not at all, position included.
  */
 #include "engine/disk/front.h"
 

@@ -3,7 +3,7 @@
  *
  * The write-back ring is a front (engine/ring/). It acknowledges a change when a local device has
  * it, and carries it to the disk when that is convenient: in order, none left out. This header is
- * all that disk/ and log/ know of rings. FRONT-1 to FRONT-4 are at the top of front.c.
+ * all that disk/ and log/ know of rings. FRONT-1 to FRONT-5 are at the top of front.c.
  *
  *     plx_front_set(vdi, &front);                   from now on it is asked first
  *     plx_front_mark(vdi, &mark, &task);            when task is ready, the store says so

@@ -16,7 +16,7 @@
  *       a move, share or vouch        If such a write has locked its range, it ends with NOSPACE at
  *                                     once instead of waiting. Contents stay as they are without
  *                                     it, so it can be tried again later.
- *       carried (PLX_CARRIED)         They go to the queue's front, one at a time (FRONT-3), for no
+ *       carried (PLX_CARRIED)         They go to the queue's head, one at a time (FRONT-3), for no
  *                                     other request changes the disk.
  * Loop: the disk's; never blocks, except plx_vdi_run(), which is synchronous.
  * Crash story: nothing is written here; log.c has it.
