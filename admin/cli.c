@@ -95,19 +95,50 @@ static const char *list_words(const struct plx_cli *cli, const char *noun, char 
     return list;
 }
 
+/* "; did you mean 'WORD'?", of the nouns or of a noun's verbs; or nothing. */
+static const char *suggest_word(const struct plx_cli *cli, const char *noun, const char *typed,
+                                char *text, size_t size)
+{
+    *text = 0;
+    for (const struct plx_command *c = cli->commands; c->noun && !*text; c++) {
+        const char *word = noun ? c->verb : c->noun;
+
+        if (!is_hidden(c) && (!noun || !strcmp(noun, c->noun)) && plx_text_is_near(typed, word))
+            snprintf(text, size, "; did you mean '%s'?", word);
+    }
+    return text;
+}
+
+static const char *suggest_option(const struct plx_command *command, const char *typed, char *text,
+                                  size_t size)
+{
+    const struct plx_option *lists[] = {command ? command->options : NULL, everywhere};
+    char name[40];
+
+    *text = 0;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(typed + strspn(typed, "-"), "="),
+             typed + strspn(typed, "-"));
+    for (size_t i = 0; i < sizeof lists / sizeof *lists && !*text; i++)
+        for (const struct plx_option *o = lists[i]; o && o->name && !*text; o++)
+            if (plx_text_is_near(name, o->name))
+                snprintf(text, size, "; did you mean '--%s'?", o->name);
+    return text;
+}
+
 static int wrong_words(struct plx_cli *cli, const char *noun, const char *verb)
 {
-    char list[200];
+    char list[200], nearest[60];
 
     list_words(cli, cli->noun, list, sizeof list);
     if (!noun)
         return plx_cli_usage(cli, "no command given: %s", list);
     if (!cli->noun)
-        return plx_cli_usage(cli, "unknown command '%.80s': there are %s", noun, list);
+        return plx_cli_usage(cli, "unknown command '%.80s': there are %s%s", noun, list,
+                             suggest_word(cli, NULL, noun, nearest, sizeof nearest));
     if (!verb)
         return plx_cli_usage(cli, "'%.40s' needs a verb: %s", noun, list);
-    return plx_cli_usage(cli, "unknown command '%.40s %.80s': '%.40s' has %s", noun, verb, noun,
-                         list);
+    return plx_cli_usage(cli, "unknown command '%.40s %.80s': '%.40s' has %s%s", noun, verb, noun,
+                         list, suggest_word(cli, noun, verb, nearest, sizeof nearest));
 }
 
 static const struct plx_option *find_option(const struct plx_option *options, const char *name,
@@ -190,6 +221,7 @@ static const char *long_name(const char *word)
 static int take_option(struct plx_cli *cli, int argc, char **argv, int *at)
 {
     const char *word = argv[*at];
+    char nearest[60];
     const char *name = long_name(word);
     const char *equals = strchr(name, '=');
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
@@ -197,7 +229,8 @@ static int take_option(struct plx_cli *cli, int argc, char **argv, int *at)
         length > 2 && name[1] == '-' ? find_any_option(cli->command, name + 2, length - 2) : NULL;
 
     if (!option) /* CLI-1 */
-        return plx_cli_usage(cli, "unknown option '%.80s'", word);
+        return plx_cli_usage(cli, "unknown option '%.80s'%s", word,
+                             suggest_option(cli->command, word, nearest, sizeof nearest));
     const char *value = equals ? equals + 1 : "";
     if (!option->value && equals)
         return plx_cli_usage(cli, "--%s takes no value", option->name);
@@ -431,6 +464,17 @@ int plx_cli_choice(struct plx_cli *cli, const char *option, const char *const *w
         snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", words[i]);
     }
     return plx_cli_usage(cli, "--%s '%.40s' is none of: %s", option, value, list);
+}
+
+int plx_cli_snapshot(struct plx_cli *cli, const char *option, struct plx_name *name)
+{
+    const char *text = plx_cli_get(cli, option);
+    struct plx_fault why;
+
+    if (plx_text_snapshot_check(text, &why))
+        return plx_cli_usage(cli, "--%s %s", option, why.text);
+    snprintf(name->snapshot, sizeof name->snapshot, "%s", text);
+    return 0;
 }
 
 int plx_cli_name(struct plx_cli *cli, unsigned argument, enum plx_name_form form,

@@ -17,6 +17,7 @@
 
 #define PLX_ARGUMENTS_MAX 64
 #define PLX_GIVEN_MAX 128
+#define PLX_CHOSEN_MAX 16
 
 /* The wrong words; beyond error.def because only a command line can have them. */
 #define PLX_ERR_USAGE (-1000)
@@ -74,6 +75,13 @@ struct plx_cli {
     struct plx_fault fault;
     /* The store without room in which a collection may free some: plx_session_note_garbage(). */
     char garbage_in[PLX_STORE_NAME_MAX + 1];
+    /* Which snapshots times chose (plx_session_tell_chosen()), the first ones. They are printed if
+     * the command ends well, because an error is one line. */
+    struct {
+        struct plx_name name;
+        struct plx_snapshot_info snapshot;
+    } chosen[PLX_CHOSEN_MAX];
+    unsigned chosen_count;
     struct plx_session session;
     struct plx_session_waiting waiting; /* of all sessions of the command */
 };
@@ -107,6 +115,8 @@ int plx_cli_number(struct plx_cli *cli, const char *option, uint64_t min, uint64
 /* The index of the value in a list of words, untouched when not given. */
 int plx_cli_choice(struct plx_cli *cli, const char *option, const char *const *words,
                    unsigned *ret_index);
+/* An option that names a snapshot of the virtual disk: fills in name->snapshot. */
+int plx_cli_snapshot(struct plx_cli *cli, const char *option, struct plx_name *name);
 /* The argument as a name of the given form. */
 int plx_cli_name(struct plx_cli *cli, unsigned argument, enum plx_name_form form,
                  struct plx_name *ret_name);

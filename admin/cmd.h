@@ -28,6 +28,9 @@ struct plx_volumes_given {
     unsigned count;
 };
 int plx_cmd_volumes_given(struct plx_cli *cli, struct plx_volumes_given *volumes);
+/* Of a command that takes [STORE] or --volume: one of them, and not both. */
+int plx_cmd_store_or_volumes(struct plx_cli *cli, struct plx_name *ret_name,
+                             struct plx_volumes_given *ret_volumes);
 /* Whether a path can be the volume that is asked for; *ret_made: a file that is still to be made.
  */
 int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bool *ret_made);
@@ -49,6 +52,7 @@ int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name);
 int plx_cmd_vdi_create(struct plx_cli *cli);
 int plx_cmd_vdi_list(struct plx_cli *cli);
 int plx_cmd_vdi_info(struct plx_cli *cli);
+int plx_cmd_vdi_rename(struct plx_cli *cli);
 int plx_cmd_vdi_resize(struct plx_cli *cli);
 int plx_cmd_vdi_delete(struct plx_cli *cli);
 int plx_cmd_vdi_clone(struct plx_cli *cli);
@@ -59,13 +63,20 @@ int plx_cmd_vdi_import_diff(struct plx_cli *cli);
 int plx_cmd_vdi_bench(struct plx_cli *cli);
 int plx_cmd_vdi_stats(struct plx_cli *cli);
 int plx_cmd_vdi_set(struct plx_cli *cli);
+/* The --ring of vdi set: the store is open for writing. */
+int plx_cmd_vdi_set_ring(struct plx_cli *cli, const struct plx_name *name,
+                         const struct plx_registry_vdi *row, enum plx_ring_setting use);
+/* Adds what vdi info says of the ring. */
+int plx_cmd_vdi_ring_describe(struct plx_cli *cli, const struct plx_name *name,
+                              const struct plx_registry_vdi *row, const struct plx_vdi_info *info,
+                              json_t *object);
 
 int plx_cmd_snap_create(struct plx_cli *cli);
 int plx_cmd_snap_list(struct plx_cli *cli);
 int plx_cmd_snap_label(struct plx_cli *cli);
 int plx_cmd_snap_unlabel(struct plx_cli *cli);
 int plx_cmd_snap_delete(struct plx_cli *cli);
-/* Only tells what that would free, whatever labels there are. */
+/* Shows what `snap delete --force` would free, and deletes nothing. */
 int plx_cmd_snap_weigh(struct plx_cli *cli);
 
 int plx_cmd_diff(struct plx_cli *cli);
@@ -81,8 +92,9 @@ int plx_cmd_cdp_off(struct plx_cli *cli);
 int plx_cmd_cdp_status(struct plx_cli *cli);
 int plx_cmd_cdp_apply(struct plx_cli *cli);
 int plx_cmd_cdp_resume(struct plx_cli *cli);
-/* Whether the wall clock is in doubt for a disk; added to what is printed of it, said after a list
- * of its snapshots, and marked at each of these. */
+/* _of: whether the wall clock is in doubt for a disk. _describe: adds that to the disk's
+ * properties. _note: prints a note after a list of its snapshots. _mark: flags a row of that
+ * list. */
 int plx_cmd_clock_of(struct plx_cli *cli, const struct plx_registry_vdi *vdi,
                      struct plx_vdi_clock *ret_clock);
 void plx_cmd_clock_describe(json_t *object, const struct plx_vdi_clock *clock);
@@ -92,6 +104,22 @@ void plx_cmd_clock_mark(json_t *row, const struct plx_vdi_clock *clock,
                         const struct plx_snapshot_info *snapshot);
 int plx_cmd_cdp_timeline(struct plx_cli *cli);
 
+struct plx_host_ring;
+struct plx_known;
+struct plx_ring_disks;
+/* What the records of a ring's disks say, if the store can be opened. *ret_untold: why it cannot;
+ * code 0: it was. */
+int plx_cmd_ring_disks(struct plx_cli *cli, const struct plx_host_ring *ring,
+                       struct plx_known *ret_known, struct plx_ring_disks *ret_disks,
+                       struct plx_fault *ret_untold);
+int plx_cmd_ring_create(struct plx_cli *cli);
+int plx_cmd_ring_list(struct plx_cli *cli);
+int plx_cmd_ring_info(struct plx_cli *cli);
+int plx_cmd_ring_delete(struct plx_cli *cli);
+int plx_cmd_ring_check(struct plx_cli *cli);
+int plx_cmd_ring_discard(struct plx_cli *cli);
+int plx_cmd_ring_repair(struct plx_cli *cli);
+
 int plx_cmd_tree(struct plx_cli *cli);
 int plx_cmd_gc(struct plx_cli *cli);
 int plx_cmd_dedup(struct plx_cli *cli);
@@ -99,6 +127,9 @@ int plx_cmd_du(struct plx_cli *cli);
 
 /* After a resize: the target's saved configuration follows, if there is one. */
 void plx_cmd_lun_refresh(struct plx_cli *cli, const struct plx_name *name);
+/* Before a disk gets another name: refused while a LUN, running or saved, exports it or one of its
+ * snapshots. Only root can see that. */
+int plx_cmd_lun_check_none(struct plx_cli *cli, const struct plx_name *name);
 /* Who is logged in to the virtual disk's LUNs, by name; false: nobody may ask here. */
 bool plx_cmd_lun_initiators(struct plx_cli *cli, const struct plx_name *name, char *ret_text,
                             size_t size);

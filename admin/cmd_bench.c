@@ -284,6 +284,7 @@ static void print_result(struct bench *bench, const struct plx_name *name)
         json_object_set_new(result, "read", summarize(bench, &bench->reads));
     if (bench->writes.count)
         json_object_set_new(result, "write", summarize(bench, &bench->writes));
+    plx_out_keys(result, "snapshots", "skipped", "read", "write", NULL);
     plx_out_json(result);
 }
 
@@ -373,6 +374,23 @@ static int check_empty(struct bench *bench, const struct plx_name *name)
                         plx_text_size(bench->range, range));
 }
 
+/* What is measured is the ring from the first request on, or not at all. */
+static int begin_ring(struct plx_cli *cli, const struct plx_name *name)
+{
+    struct plx_registry_vdi row;
+    struct plx_fault why;
+    enum plx_ring_setting use = PLX_RING_OFF;
+    int rc = plx_session_vdi_row(cli, name, &row);
+
+    if (!rc && (rc = plx_ring_setting_load(cli->session.registry, row.id, &use)))
+        plx_session_registry_fault(cli, rc);
+    if (!rc && use == PLX_RING_ON &&
+        plx_attach_ring_use(cli->session.attach, cli->session.vdi, use, &why))
+        plx_out_note(cli, "%s/%s: continuing without its ring: %s", name->store, name->vdi,
+                     why.text);
+    return rc;
+}
+
 int plx_cmd_vdi_bench(struct plx_cli *cli)
 {
     static struct bench bench;
@@ -388,8 +406,8 @@ int plx_cmd_vdi_bench(struct plx_cli *cli)
                            .mix = 50,
                            .seed = 0x9e3779b97f4a7c15ull};
     if ((rc = read_options(&bench)) || (rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
-        (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
-        (rc = plx_session_vdi_open(cli, &name, true)))
+        (rc = plx_session_open(cli, name.store, PLX_SESSION_MEASURE)) ||
+        (rc = plx_session_vdi_open(cli, &name, true)) || (rc = begin_ring(cli, &name)))
         return rc;
     plx_vdi_get_info(cli->session.vdi, &info);
     if (!(rc = check_range(&bench, &info)) && !(rc = check_empty(&bench, &name)) &&

@@ -6,7 +6,7 @@
  * CMD_BISECT-1  The two ends are asked first. If one of them has the wrong answer, no answer
  *     between them means anything.
  * CMD_BISECT-2  The command always gets the image as the snapshot holds it. An image that the
- *     command has changed, moved or removed is made anew.
+ *     command has changed, moved or removed is rebuilt.
  * CMD_BISECT-3  However bisect ends, it removes the file and its folder and ends the command.
  */
 #include <errno.h>
@@ -266,7 +266,7 @@ static int ask(struct bisect *bisect, size_t i, enum answer *ret_answer)
     snprintf(text, sizeof text, "%s/%s@%s", name.store, name.vdi, name.snapshot);
     rc = make_image(bisect, &name);
     if (rc == PLX_ERR_NOT_FOUND) { /* the others do not wait for it to be read */
-        plx_out_note(bisect->cli, "%s: skipped, it was let go meanwhile", text);
+        plx_out_note(bisect->cli, "%s: skipped, it was deleted meanwhile", text);
         *ret_answer = SKIPPED;
         return 0;
     }
@@ -306,16 +306,14 @@ static bool add_instant(void *context, const struct plx_snapshot_info *info)
 
 static int resolve_end(struct bisect *bisect, const char *option, uint64_t *ret_seq)
 {
-    const char *text = plx_cli_get(bisect->cli, option);
     struct plx_name name = bisect->name;
     struct plx_snapshot_info info;
     int rc;
 
-    if (strlen(text) >= sizeof name.snapshot)
-        return plx_cli_usage(bisect->cli, "--%s is a label, a sequence number or a time", option);
-    strcpy(name.snapshot, text);
-    if ((rc = plx_session_snapshot_resolve(bisect->cli, &name, &info)))
+    if ((rc = plx_cli_snapshot(bisect->cli, option, &name)) ||
+        (rc = plx_session_snapshot_resolve(bisect->cli, &name, &info)))
         return rc;
+    plx_session_tell_chosen(bisect->cli, &name, &info);
     *ret_seq = info.seq;
     return 0;
 }

@@ -18,6 +18,7 @@ static const struct plx_column object_columns[] = {
     {"retention", "Kept", PLX_COLUMN_TEXT},
     {"on_full", "When full", PLX_COLUMN_TEXT},
     {"open_by", "Open by", PLX_COLUMN_TEXT},
+    {"ring", "Ring", PLX_COLUMN_TEXT},
     {"newest", "Newest", PLX_COLUMN_TEXT},
     {"newest_seq", "Its number", PLX_COLUMN_NUMBER},
     {"oldest", "Oldest", PLX_COLUMN_TEXT},
@@ -40,6 +41,7 @@ static const struct plx_column list_columns[] = {
     {"window", "WINDOW", PLX_COLUMN_TEXT},
     {"snapshots_per_second", "A SECOND", PLX_COLUMN_NUMBER},
     {"snapshots_skipped", "LEFT OUT", PLX_COLUMN_NUMBER},
+    {"ring", "RING", PLX_COLUMN_TEXT},
     {"warning", "WARNING", PLX_COLUMN_TEXT},
     {NULL, NULL, 0},
 };
@@ -67,6 +69,7 @@ void plx_cmd_cdp_describe(json_t *object, const struct plx_protection *protectio
                             json_string(plx_protection_tiers_text(protection, tiers)));
     else if (protection->mode != PLX_PROTECT_OFF)
         json_object_set_new(object, "retention", json_string("all"));
+    plx_out_keys(object, "interval_ns", "retention", NULL);
 }
 
 /* ---- on, off ---- */
@@ -283,8 +286,7 @@ static int put_holds(struct plx_cli *cli, const char *vdi, json_t *row)
                                            who.role, (long long)who.pid, who.host_name));
     }
     free(holds);
-    if (json_array_size(list) && !cli->json)
-        json_object_set(row, "held", texts);
+    json_object_set(row, "held", texts);
     json_object_set(row, "holds", list);
     json_decref(list);
     json_decref(texts);
@@ -302,7 +304,8 @@ static int put_on_full(struct plx_cli *cli, const char *vdi, json_t *row)
     return 0;
 }
 
-/* From whoever has it open, since then; nothing when nobody has. */
+/* Counters of the instance that has the disk open, since it opened the disk; none if it is
+ * closed. */
 static void put_counters(struct plx_cli *cli, const struct plx_name *name, json_t *row)
 {
     static const struct {
@@ -327,15 +330,10 @@ static int status_of(struct plx_cli *cli, const struct plx_name *name,
                      const struct plx_registry_vdi *vdi, const struct plx_vdi_info *info,
                      json_t **ret_row)
 {
-    static const char *const maybe[] = {
-        "newest",    "newest_seq",           "oldest",          "oldest_seq",       "window",
-        "window_ns", "snapshots_per_second", "snapshots_taken", "snapshots_skipped"};
     json_t *row = json_pack("{s:o}", "name", json_sprintf("%s/%s", name->store, name->vdi));
     struct plx_vdi_clock clock;
     int rc;
 
-    for (size_t i = 0; i < sizeof maybe / sizeof maybe[0]; i++) /* a key is always there */
-        json_object_set_new(row, maybe[i], json_null());
     json_object_set_new(row, "store_doubt", plx_session_doubt(cli));
     plx_cmd_cdp_describe(row, &info->protection);
     if ((rc = plx_cmd_clock_of(cli, vdi, &clock)) ||
@@ -346,6 +344,14 @@ static int status_of(struct plx_cli *cli, const struct plx_name *name,
     }
     plx_cmd_clock_describe(row, &clock);
     put_counters(cli, name, row);
+    if ((rc = plx_cmd_vdi_ring_describe(cli, name, vdi, info, row))) {
+        json_decref(row);
+        return rc;
+    }
+    plx_out_keys(row, "newest", "newest_ns", "newest_seq", "oldest", "oldest_ns", "oldest_seq",
+                 "window", "window_ns", "window_asked_ns", "warning", "shortened", "shortened_ns",
+                 "on_full", "snapshots_per_second", "snapshots_taken", "snapshots_skipped",
+                 "open_by", NULL);
     *ret_row = row;
     return 0;
 }
@@ -576,10 +582,20 @@ static void print_applied(struct plx_cli *cli, const struct plx_name *name,
                                "freed_bytes", (json_int_t)freed, "dry_run", applied->dry_run));
 }
 
+/* However full the store is. */
+static int refuse_keeping_all(struct plx_cli *cli, const struct plx_name *name)
+{
+    return plx_cli_fail(cli, PLX_ERR_BUSY,
+                        "%s/%.80s keeps all its snapshots, even if the store is full; 'parallax "
+                        "snap delete %s/%.80s@..-1d' deletes those that are older than a day, "
+                        "'parallax cdp on %s/%.80s --keep all:1d' keeps them that long from now on",
+                        name->store, name->vdi, name->store, name->vdi, name->store, name->vdi);
+}
+
 int plx_cmd_cdp_apply(struct plx_cli *cli)
 {
     struct plx_name name;
-    struct plx_session_thinning thinning = {cli, &name};
+    struct plx_session_thinning thinning = {.cli = cli, .name = &name};
     const struct plx_retention_work work = plx_session_thin_work(&thinning);
     struct applied applied = {.dry_run = plx_cli_get(cli, "dry-run")};
     struct plx_vdi_info info;
@@ -591,11 +607,7 @@ int plx_cmd_cdp_apply(struct plx_cli *cli)
         (rc = current(cli, &name, &info)))
         return rc;
     if (!info.protection.tiers)
-        return plx_cli_fail(
-            cli, PLX_ERR_INVALID,
-            "%s/%s keeps all its snapshots; 'parallax cdp on --keep' says which are "
-            "to be kept, 'parallax snap delete' deletes some",
-            name.store, name.vdi);
+        return refuse_keeping_all(cli, &name);
     aged = apply_policy(cli, &name, &info.protection, &work, &applied);
     if (aged && aged != PLX_ERR_CLOCK) /* by number they go all the same */
         return aged;

@@ -55,6 +55,7 @@ static void put_doubt(json_t *object, const struct plx_vdi_clock *clock)
         json_object_set_new(object, "clock_off_ns",
                             json_integer((json_int_t)plx_witness_off_ns(
                                 &clock->witness, &clock->now, &clock->ends)));
+    plx_out_keys(object, "clock_off_ns", NULL);
 }
 
 static const char *text_of(const struct plx_vdi_clock *clock, char text[PLX_DOUBT_TEXT])
@@ -73,8 +74,7 @@ static void put_undated(json_t *object, const struct plx_vdi_clock *clock)
             json_pack("{s:I,s:I}", "first_seq", (json_int_t)(undated->after + 1), "last_seq",
                       (json_int_t)(open ? clock->ends.newest_seq : undated->upto));
 
-        if (!open)
-            plx_out_set_time(one, "ended", undated->ended_ns);
+        plx_out_set_time(one, "ended", open ? 0 : undated->ended_ns);
         json_array_append_new(list, one);
     }
     json_object_set_new(object, "undated", list);
@@ -89,8 +89,8 @@ void plx_cmd_clock_describe(json_t *object, const struct plx_vdi_clock *clock)
     put_undated(object, clock);
     if (clock->witness.doubt)
         json_object_set_new(object, "warning",
-                            json_sprintf("%s%s%s; nothing is let go by time until it is right or "
-                                         "'parallax cdp resume' says so",
+                            json_sprintf("%s%s%s; no snapshot expires until it is right or "
+                                         "'parallax cdp resume' confirms it",
                                          warning ? warning : "", warning ? "; " : "",
                                          text_of(clock, why)));
 }
@@ -113,10 +113,9 @@ void plx_cmd_clock_note(struct plx_cli *cli, const struct plx_name *name,
 void plx_cmd_clock_mark(json_t *row, const struct plx_vdi_clock *clock,
                         const struct plx_snapshot_info *snapshot)
 {
-    if (plx_witness_is_undated(&clock->witness, snapshot->seq))
-        json_object_set_new(row, "undated", json_true());
-    if (snapshot->time_ns > clock->now.wall_ns)
-        json_object_set_new(row, "future", json_true());
+    json_object_set_new(row, "undated",
+                        json_boolean(plx_witness_is_undated(&clock->witness, snapshot->seq)));
+    json_object_set_new(row, "future", json_boolean(snapshot->time_ns > clock->now.wall_ns));
 }
 
 /* ---- resume ---- */
@@ -126,7 +125,7 @@ static int resume_one(struct plx_cli *cli, const struct plx_name *name,
                       const struct plx_vdi_info *info, const struct plx_vdi_clock *clock,
                       struct plx_table *table)
 {
-    struct plx_session_thinning thinning = {cli, name};
+    struct plx_session_thinning thinning = {.cli = cli, .name = name};
     const struct plx_retention_work work = plx_session_thin_work(&thinning);
     bool dry = plx_cli_get(cli, "dry-run");
     struct plx_thinned sum;
@@ -139,8 +138,8 @@ static int resume_one(struct plx_cli *cli, const struct plx_name *name,
     if (rc)
         return rc;
     freed = (sum.blocks + sum.meta_blocks) * PLX_BLOCK_SIZE;
-    plx_out_note(cli, "%s/%s: %s; %s: %" PRIu64 " snapshot%s (%s) %s let go by time now",
-                 name->store, name->vdi, text_of(clock, why),
+    plx_out_note(cli, "%s/%s: %s; %s: %" PRIu64 " snapshot%s (%s) %s expired now", name->store,
+                 name->vdi, text_of(clock, why),
                  dry ? "if you say that the clock is right" : "you say that the clock is right",
                  sum.snapshots, plx_plural(sum.snapshots), plx_text_size(freed, size),
                  plx_is_or_are(sum.snapshots));

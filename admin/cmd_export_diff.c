@@ -81,6 +81,7 @@ static int resolve(struct plx_cli *cli, struct plx_name *name, struct plx_stream
                              name->store, name->vdi);
     if ((rc = plx_session_snapshot_resolve(cli, name, &info)))
         return rc;
+    plx_session_tell_chosen(cli, name, &info);
     snprintf(name->snapshot, sizeof name->snapshot, "%" PRIu64, info.seq);
     ret->seq = info.seq;
     ret->time_ns = info.time_ns;

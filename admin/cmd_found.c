@@ -128,7 +128,8 @@ int plx_cmd_store_import(struct plx_cli *cli)
     if (options.is_copy && !options.copy)
         return plx_cli_usage(cli, "--i-checked-it-is-a-copy goes with --new-identity");
     if (options.read_only && options.copy)
-        return plx_cli_usage(cli, "--new-identity is written to the volumes: not --read-only");
+        return plx_cli_usage(cli, "--new-identity writes to the volumes, and --read-only does "
+                                  "not: give one of them");
     if ((rc = plx_cmd_volumes_given(cli, &volumes)) ||
         (rc = plx_founding_import(cli->state_dir, volumes.path, volumes.count, &options, &known,
                                   &cli->fault)))
@@ -144,8 +145,7 @@ static int find_taken(struct plx_cli *cli, struct plx_known *ret_known)
     static struct plx_volumes_given volumes;
     struct plx_paths *paths;
     struct plx_name name;
-    int rc = cli->count ? plx_cli_name(cli, 0, PLX_NAME_STORE, &name)
-                        : plx_cmd_volumes_given(cli, &volumes);
+    int rc = plx_cmd_store_or_volumes(cli, &name, &volumes);
 
     if (rc || (rc = plx_session_paths(cli, &paths)))
         return rc;
@@ -157,13 +157,21 @@ static int find_taken(struct plx_cli *cli, struct plx_known *ret_known)
 /* from: NULL without the operator's word. */
 static int take_over(struct plx_cli *cli, struct plx_known *known, const char *from, bool dry_run)
 {
+    struct plx_progress progress;
+    int rc;
+
     const struct plx_patience *patience = plx_session_patience(cli);
     const struct plx_founding_import options = {
         .from = from, .dry_run = dry_run, .patience = patience};
 
-    return cli->count ? plx_founding_take_over(cli->state_dir, known->name, from, dry_run, patience,
-                                               &cli->fault)
-                      : plx_founding_import_known(cli->state_dir, known, &options, &cli->fault);
+    plx_progress_begin(&progress, cli, "watching for some seconds whether a host is alive", 0);
+    progress.plain = true;
+    plx_progress_show(&progress, 0);
+    rc = cli->count ? plx_founding_take_over(cli->state_dir, known->name, from, dry_run, patience,
+                                             &cli->fault)
+                    : plx_founding_import_known(cli->state_dir, known, &options, &cli->fault);
+    plx_progress_end(&progress);
+    return rc;
 }
 
 static void print_taken(struct plx_cli *cli, const struct plx_known *known, const char *from,
@@ -191,7 +199,7 @@ int plx_cmd_store_take_over(struct plx_cli *cli)
         return rc;
     enum had had = who_has(cli, &known);
     if (!dry_run && !word && had != HAD_HERE) /* from which nothing is taken */
-        rc = plx_cli_fail(cli, PLX_ERR_BUSY,
+        rc = plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
                           "nothing was changed: if host %.64s still runs, both would write and "
                           "destroy the store; when you have seen that it is off, add "
                           "--i-checked-it-is-off",

@@ -1,7 +1,7 @@
 /* cmd_grow.c - parallax store: grow, add-volume.
  *
- * The change is this process's: store, then registry (attach.h). Then whoever else has the
- * store open on this host is told; who could not be finds out when it needs the space.
+ * The change is this process's: store, then registry (attach.h). Then the other instances on this
+ * host are notified; one that cannot be reached notices the new space when it needs an extent.
  */
 #include <inttypes.h>
 

@@ -43,8 +43,7 @@
 #include "output.h"
 #include "stream.h"
 #include "transfer.h"
-
-#define UNFINISHED "import-unfinished"
+#include "unfinished.h"
 
 static const struct plx_column columns[] = {
     {"name", "Name", PLX_COLUMN_TEXT},
@@ -226,7 +225,8 @@ static int is_empty(struct import *import, uint64_t seq, bool *ret_empty)
 static int find_mark(struct import *import, const struct plx_registry_vdi *row)
 {
     struct plx_registry_label label;
-    int rc = plx_registry_label_get(import->cli->session.registry, row->id, UNFINISHED, &label);
+    int rc = plx_registry_label_get(import->cli->session.registry, row->id, PLX_UNFINISHED_LABEL,
+                                    &label);
 
     if (rc)
         return rc == PLX_ERR_NOT_FOUND ? 0 : plx_session_registry_fault(import->cli, rc);
@@ -409,7 +409,8 @@ static int take_back(struct import *import)
     return plx_transfer_done(&import->transfer, rc);
 }
 
-/* One that lies elsewhere, or before `before`: what it was for has ended. */
+/* Removes the label `import-unfinished` if its snapshot is older than `before`, and the registry's
+ * mark: the import that set them is finished. */
 static int remove_mark(struct import *import, uint64_t before)
 {
     struct plx_registry *registry = import->cli->session.registry;
@@ -419,12 +420,14 @@ static int remove_mark(struct import *import, uint64_t before)
 
     if (rc)
         return rc;
-    rc = plx_registry_label_get(registry, row.id, UNFINISHED, &label);
+    rc = plx_registry_label_get(registry, row.id, PLX_UNFINISHED_LABEL, &label);
     if (rc && rc != PLX_ERR_NOT_FOUND)
         return plx_session_registry_fault(import->cli, rc);
-    return rc || label.seq >= before
-               ? 0
-               : plx_session_label_remove(import->cli, &import->name, UNFINISHED);
+    if (!rc && label.seq < before)
+        rc = plx_session_label_remove(import->cli, &import->name, PLX_UNFINISHED_LABEL);
+    else
+        rc = 0;
+    return rc ? rc : plx_unfinished_set(import->cli, &import->name, false);
 }
 
 /* CMD_INCREMENTAL-5 */
@@ -436,7 +439,7 @@ static int open_copy(struct import *import)
     if (rc || (rc = plx_import_mark(import->cli, &import->name, &import->created, &import->mark)) ||
         (rc = plx_session_vdi_row(import->cli, &import->name, &row)))
         return rc;
-    /* Whoever had the disk until now may have changed it: only under the lock is it judged. */
+    /* The previous holder may have changed the disk, so it is examined only under the lock. */
     return import->created || import->present ? find_present(import, &row) : prepare(import);
 }
 
@@ -454,7 +457,8 @@ static int make_ready(struct import *import)
          (rc = plx_session_snapshot_create(cli, &import->name, "", &before.seq, &before.time_ns))))
         return rc;
     import->touched = import->unfinished = true;
-    return plx_session_label_set(cli, &import->name, UNFINISHED, before.seq, before.time_ns);
+    return plx_session_label_set(cli, &import->name, PLX_UNFINISHED_LABEL, before.seq,
+                                 before.time_ns);
 }
 
 /* CMD_INCREMENTAL-4 */

@@ -1,6 +1,6 @@
 /* cmd_lun.c - parallax lun: create, list, delete. The kernel's target is driven by lun.py, which is
- * built in and run by Debian's own python3 (rtslib lies in its dist-packages); this file finds out
- * what it has to know and prints what it says.
+ * built in and run by Debian's own python3 (rtslib lies in its dist-packages); this file collects
+ * lun.py's input and prints its output.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,6 +29,7 @@ static const struct plx_column columns[] = {
     {"lun", "LUN", PLX_COLUMN_NUMBER},
     {"read_only", "RO", PLX_COLUMN_TEXT},
     {"protection", "PROTECTION", PLX_COLUMN_TEXT},
+    {"ring", "RING", PLX_COLUMN_TEXT},
     {"address", "ADDRESS", PLX_COLUMN_TEXT},
     {"initiators", "LOGGED IN", PLX_COLUMN_TEXT},
     {NULL, NULL, 0},
@@ -150,6 +151,8 @@ static int look_up(struct plx_cli *cli, const struct plx_name *name, struct plx_
         (rc = plx_session_vdi_row(cli, name, row)) ||
         (*name->snapshot && (rc = plx_session_snapshot_resolve(cli, name, &info))))
         return rc;
+    if (info.seq)
+        plx_session_tell_chosen(cli, name, &info);
     if (info.seq) /* it keeps the size that it was taken with */
         row->size_bytes = info.size_bytes;
     *ret_seq = info.seq;
@@ -215,6 +218,59 @@ void plx_cmd_lun_refresh(struct plx_cli *cli, const struct plx_name *name)
     cli->fault = before;
 }
 
+/* A LUN may name the disk's store as it is called here, or by its identity. */
+static json_t *exports_request(struct plx_cli *cli, const struct plx_name *name)
+{
+    struct plx_known known = {0};
+    struct plx_paths *paths;
+    json_t *request = NULL;
+
+    if (!plx_session_paths(cli, &paths) && !plx_known_get(paths, name->store, &known, &cli->fault))
+        request = json_pack("{s:s,s:[s,s],s:s}", "op", "exports", "stores", known.name,
+                            known.identity, "vdi", name->vdi);
+    plx_known_done(&known);
+    return request;
+}
+
+int plx_cmd_lun_check_none(struct plx_cli *cli, const struct plx_name *name)
+{
+    json_t *request, *result, *row;
+    size_t i;
+    int rc;
+
+    if (geteuid())
+        return 0;
+    request = exports_request(cli, name);
+    if (!request)
+        return cli->fault.code;
+    rc = ask(cli, request, &result);
+    if (rc == PLX_ERR_UNSUPPORTED) { /* nothing here makes LUNs */
+        cli->fault = (struct plx_fault){0};
+        return 0;
+    }
+    if (rc)
+        return rc;
+    json_array_foreach(result, i, row)
+    {
+        const char *exported = json_string_value(json_object_get(row, "name"));
+
+        rc = json_is_true(json_object_get(row, "running"))
+                 ? plx_cli_fail(cli, PLX_ERR_BUSY,
+                                "%.200s is exported, and its LUN knows the virtual disk by this "
+                                "name; 'parallax lun delete %.200s' first, then 'parallax lun "
+                                "create' with the new name",
+                                exported, exported)
+                 : plx_cli_fail(cli, PLX_ERR_BUSY,
+                                "a LUN of %.200s is in the target's saved configuration and comes "
+                                "back by this name; 'targetcli restoreconfig' brings it back now, "
+                                "then 'parallax lun delete %.200s' removes it",
+                                exported, exported);
+        break;
+    }
+    json_decref(result);
+    return rc;
+}
+
 bool plx_cmd_lun_initiators(struct plx_cli *cli, const struct plx_name *name, char *ret_text,
                             size_t size)
 {
@@ -248,7 +304,7 @@ bool plx_cmd_lun_initiators(struct plx_cli *cli, const struct plx_name *name, ch
 }
 
 /* What the registry says; nothing when it does not know the disk. */
-static void add_protection(struct plx_cli *cli, json_t *row)
+static void add_settings(struct plx_cli *cli, json_t *row)
 {
     const char *text = json_string_value(json_object_get(row, "name"));
     struct plx_fault before = cli->fault;
@@ -256,12 +312,17 @@ static void add_protection(struct plx_cli *cli, json_t *row)
     struct plx_registry_store store;
     struct plx_registry_vdi vdi;
     struct plx_name name;
+    enum plx_ring_setting ring;
 
     if (text && !plx_text_name_parse(text, PLX_NAME_VDI, &name, &cli->fault) &&
         !plx_session_registry(cli, name.store, &store) &&
         !plx_registry_vdi_get(cli->session.registry, store.id, name.vdi, &vdi) &&
-        !plx_policy_load(cli->session.registry, vdi.id, &protection, &cli->fault))
+        !plx_policy_load(cli->session.registry, vdi.id, &protection, &cli->fault) &&
+        !plx_ring_setting_load(cli->session.registry, vdi.id, &ring)) {
         plx_cmd_cdp_describe(row, &protection);
+        json_object_set_new(row, "ring", json_string(plx_ring_setting_words[ring]));
+    }
+    plx_out_keys(row, "protection", "interval_ns", "retention", "ring", NULL);
     plx_session_close(cli); /* the next one may be another store's */
     cli->fault = before;
 }
@@ -303,7 +364,7 @@ int plx_cmd_lun_list(struct plx_cli *cli)
     if (!rc) {
         json_array_foreach(result, i, row)
         {
-            add_protection(cli, row);
+            add_settings(cli, row);
             plx_table_row(&table, json_incref(row));
         }
         plx_table_end(&table);

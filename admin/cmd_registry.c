@@ -1,5 +1,5 @@
 /* cmd_registry.c - parallax store: rebuild-registry, export-registry; vdi: accept-older, forget.
- * Registries made anew, and what is given up of what they had lost. */
+ * Registries rebuilt, and what is given up of what they had lost. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,9 +33,81 @@ static bool is_stopped(void *context)
     return plx_session_stopped();
 }
 
+/* The volumes that are given, or those of a store that is known here. */
+static int find_volumes(struct plx_cli *cli, struct plx_volumes_given *volumes,
+                        struct plx_known *ret_store)
+{
+    struct plx_paths *paths;
+    struct plx_name name;
+    int rc = plx_cmd_store_or_volumes(cli, &name, volumes);
+
+    if (rc || !cli->count)
+        return rc;
+    if ((rc = plx_session_paths(cli, &paths)) ||
+        (rc = plx_known_get(paths, name.store, ret_store, &cli->fault)))
+        return rc;
+    volumes->count = ret_store->volumes;
+    for (unsigned v = 0; v < ret_store->volumes; v++)
+        volumes->path[v] = ret_store->volume[v];
+    return 0;
+}
+
+/* What is lost or older, if anything is. */
+static int refuse_loss(struct plx_cli *cli, const struct plx_rebuilt *rebuilt, const char *store,
+                       bool dry_run)
+{
+    uint64_t lost = rebuilt->lost_records + rebuilt->lost_labels;
+
+    if (rebuilt->further_back)
+        return plx_cli_fail(
+            cli, PLX_ERR_CORRUPT,
+            "store %s: a further volume went back to an older state: what was written there since "
+            "%s lost; %s; compare virtual disks with a backup",
+            store, dry_run ? "would be" : "is",
+            dry_run ? "put the newer one back first, for after the rebuild it is too late"
+                    : "it is too late to put the newer one back");
+    if (rebuilt->newer_extents || rebuilt->first_back)
+        return plx_cli_fail(
+            cli, PLX_ERR_CORRUPT,
+            "store %s: its first volume went back to an older state, and others did not: put the "
+            "newer one back and rebuild again; until then no garbage is collected; only if there "
+            "is none, compare virtual disks with a backup, and 'parallax vdi forget %s --lost' "
+            "gives up what is gone",
+            store, store);
+    if (lost)
+        return plx_cli_fail(
+            cli, PLX_ERR_CORRUPT,
+            "store %s: %" PRIu64 " record%s missing or unreadable, %" PRIu64
+            " older than what was written, %" PRIu64
+            " disk%s with labels that could not be read, and %" PRIu64
+            " extent%s damaged or gone back; no garbage is collected and no snapshot deleted until "
+            "the store is restored, or 'parallax vdi forget %s --lost' gives up what is "
+            "lost",
+            store, rebuilt->lost_records, plx_plural(rebuilt->lost_records), rebuilt->older_records,
+            rebuilt->lost_labels, plx_plural(rebuilt->lost_labels), rebuilt->sealed_extents,
+            plx_plural(rebuilt->sealed_extents), store);
+    if (rebuilt->older_records)
+        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                            "store %s: %" PRIu64
+                            " record%s %s older than what was written; each such "
+                            "disk is refused until the store is restored, or 'parallax vdi "
+                            "accept-older' accepts it",
+                            store, rebuilt->older_records, plx_plural(rebuilt->older_records),
+                            plx_is_or_are(rebuilt->older_records));
+    if (rebuilt->sealed_extents)
+        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                            "store %s: %" PRIu64
+                            " extent%s %s damaged or went back to an older state; nothing is "
+                            "allocated there any more, and all else works",
+                            store, rebuilt->sealed_extents, plx_plural(rebuilt->sealed_extents),
+                            plx_is_or_are(rebuilt->sealed_extents));
+    return 0;
+}
+
 int plx_cmd_store_rebuild(struct plx_cli *cli)
 {
     static struct plx_volumes_given volumes;
+    struct plx_known store = {0};
     struct plx_progress progress = {.cli = cli};
     struct plx_rebuild_options options = {.state_dir = cli->state_dir,
                                           .volumes = volumes.path,
@@ -46,17 +118,16 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
                                           .watch = {show_reading, is_stopped, &progress}};
     struct plx_rebuilt rebuilt;
     struct plx_known known;
-    uint64_t lost;
     int rc;
 
-    if ((rc = plx_cmd_volumes_given(cli, &volumes)))
+    if ((rc = find_volumes(cli, &volumes, &store)))
         return rc;
     options.count = volumes.count;
     rc = plx_rebuild(&options, &known, &rebuilt, &cli->fault);
     plx_progress_end(&progress);
+    plx_known_done(&store);
     if (rc)
         return rc;
-    lost = rebuilt.lost_records + rebuilt.lost_labels;
     if (rebuilt.unknown)
         plx_out_note(cli, "the old registry cannot be read: whether the store lost what it knew "
                           "cannot be told");
@@ -66,38 +137,14 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
                  plx_plural(rebuilt.disks), rebuilt.deleted);
     if (cli->json)
         plx_out_json(json_pack(
-            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I}", "name", known.name, "uuid", known.uuid,
+            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "name", known.name, "uuid", known.uuid,
             "dry_run", options.dry_run, "vdis", (json_int_t)rebuilt.disks, "deleted",
             (json_int_t)rebuilt.deleted, "lost_records", (json_int_t)rebuilt.lost_records,
             "older_records", (json_int_t)rebuilt.older_records, "lost_labels",
-            (json_int_t)rebuilt.lost_labels, "sealed_extents", (json_int_t)rebuilt.sealed_extents));
-    if (lost)
-        rc = plx_cli_fail(
-            cli, PLX_ERR_CORRUPT,
-            "store %s: %" PRIu64 " record%s missing or unreadable, %" PRIu64
-            " older than what was written, %" PRIu64
-            " disk%s with labels that could not be read, and %" PRIu64
-            " extent%s damaged or gone back; nothing is collected or let go until "
-            "the store is restored, or 'parallax vdi forget %s --lost' gives up what is "
-            "lost",
-            known.name, rebuilt.lost_records, plx_plural(rebuilt.lost_records),
-            rebuilt.older_records, rebuilt.lost_labels, plx_plural(rebuilt.lost_labels),
-            rebuilt.sealed_extents, plx_plural(rebuilt.sealed_extents), known.name);
-    else if (rebuilt.older_records)
-        rc =
-            plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                         "store %s: %" PRIu64 " record%s %s older than what was written; each such "
-                         "disk is refused until the store is restored, or 'parallax vdi "
-                         "accept-older' accepts it",
-                         known.name, rebuilt.older_records, plx_plural(rebuilt.older_records),
-                         plx_is_or_are(rebuilt.older_records));
-    else if (rebuilt.sealed_extents)
-        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                          "store %s: %" PRIu64
-                          " extent%s %s damaged or went back to an older state; nothing is "
-                          "allocated there any more, and all else works",
-                          known.name, rebuilt.sealed_extents, plx_plural(rebuilt.sealed_extents),
-                          plx_is_or_are(rebuilt.sealed_extents));
+            (json_int_t)rebuilt.lost_labels, "sealed_extents", (json_int_t)rebuilt.sealed_extents,
+            "newer_extents", (json_int_t)rebuilt.newer_extents, "older_volume",
+            rebuilt.first_back || rebuilt.further_back));
+    rc = refuse_loss(cli, &rebuilt, known.name, options.dry_run);
     plx_known_done(&known);
     return rc;
 }
@@ -166,9 +213,7 @@ static void print_accepted(struct plx_cli *cli, const struct plx_name *name,
 
     for (size_t i = 0; i < older->gone_count; i++)
         json_array_append_new(labels, json_string(older->gone[i].name));
-    if (older->older)
-        json_object_set(object, "labels_gone", labels);
-    json_decref(labels);
+    json_object_set_new(object, "labels_gone", labels);
     plx_out_json(object);
 }
 
@@ -185,7 +230,7 @@ static int accept_older(struct plx_cli *cli, const struct plx_name *name,
         return print_only_told(cli, name, "accepted",
                                "would give up what was written after the state that it is in");
     if (older->older && !plx_cli_get(cli, "yes"))
-        return plx_cli_fail(cli, PLX_ERR_BUSY,
+        return plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
                             "%s/%.100s is older than what was written last; nothing was changed: "
                             "with --yes, what was written after that state is given up",
                             name->store, name->vdi);
@@ -265,7 +310,7 @@ int plx_cmd_vdi_forget(struct plx_cli *cli)
                                "would make garbage of what these disks used");
     else if (!plx_cli_get(cli, "yes"))
         return plx_cli_fail(
-            cli, PLX_ERR_BUSY,
+            cli, PLX_ERR_UNCONFIRMED,
             "nothing was changed; with --yes, what these disks used becomes garbage, "
             "which 'parallax gc' frees, and snapshots may go again");
     else if ((rc = plx_attach_forget_lost(cli->session.attach, &count, &cli->fault)))

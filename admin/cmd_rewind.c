@@ -48,6 +48,8 @@ static json_t *describe(const struct plx_name *name, const struct plx_snapshot_i
 
     json_object_set_new(object, "name", json_sprintf("%s/%s", name->store, name->vdi));
     plx_out_set_time(object, "time", to->time_ns);
+    plx_out_set_time(object, "before_time", 0); /* a dry run ends without it */
+    plx_out_keys(object, "before_seq", NULL);
     return object;
 }
 
@@ -111,11 +113,10 @@ int plx_cmd_rewind(struct plx_cli *cli)
         return rc;
     if (!to)
         return plx_cli_usage(cli, "--to is missing: the snapshot to go back to");
-    if (!*to || strlen(to) >= sizeof name.snapshot)
-        return plx_cli_usage(cli, "--to is a label, a sequence number or a time");
-    snprintf(name.snapshot, sizeof name.snapshot, "%s", to);
-    if ((rc = plx_session_open(cli, name.store, dry ? PLX_SESSION_READ : PLX_SESSION_WRITE)) ||
+    if ((rc = plx_cli_snapshot(cli, "to", &name)) ||
+        (rc = plx_session_open(cli, name.store, dry ? PLX_SESSION_READ : PLX_SESSION_WRITE)) ||
         (rc = plx_session_snapshot_resolve(cli, &name, &info)))
         return rc;
+    plx_session_tell_chosen(cli, &name, &info);
     return dry ? print_difference(cli, &name, &info) : rewind_it(cli, &name, &info);
 }

@@ -65,7 +65,7 @@ static bool lies_there(const struct plx_known *known, const char *path)
 static int probe(const char *path, struct plx_superblock_info *ret_info, uint64_t *ret_bytes,
                  bool *ret_opened, struct plx_fault *fault)
 {
-    struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
+    struct plx_device_open_options options = {.read_only = true, .beside = true};
     struct plx_device *device;
     int rc = plx_device_open(path, &options, &device, fault);
 
@@ -98,13 +98,18 @@ static bool has_left(const struct plx_known *known, const json_t *row)
     return info.volume_index != index || strcmp(identity, known->identity) != 0;
 }
 
-/* What this host calls it: a volume of a known store where that has it, or somewhere else. */
+/* What this host calls it: a volume of a known store where that has it, or somewhere else; or one
+ * of a number that the store, as it is known, does not have: then it is a copy of none. */
 static void set_known(const struct plx_known *known, json_t *row)
 {
     bool there = lies_there(known, json_string_value(json_object_get(row, "volume")));
+    bool further = json_integer_value(json_object_get(row, "index")) >= known->volumes;
     bool moved = !there && has_left(known, row);
-    const char *form = there ? "%s" : moved ? "%s, moved" : "copy of %s";
-    const char *key = there ? "known" : moved ? "moved" : "copy_of";
+    const char *form = there     ? "%s"
+                       : further ? "%s, not counted"
+                       : moved   ? "%s, moved"
+                                 : "copy of %s";
+    const char *key = there ? "known" : further ? "uncounted" : moved ? "moved" : "copy_of";
 
     json_object_set_new(row, key, json_string(known->name));
     json_object_set_new(row, "known_as", json_sprintf(form, known->name));
@@ -113,14 +118,11 @@ static void set_known(const struct plx_known *known, json_t *row)
 /* Whose it is, once all volumes were seen: only volume 0 says so. */
 static void set_tenant(struct scan *scan, json_t *row)
 {
-    static const char *const maybe[] = {"known", "moved", "copy_of", "known_as"};
     const char *identity = json_string_value(json_object_get(row, "uuid")), *first;
     struct plx_known known = {0};
 
     if (!identity)
         return;
-    for (size_t i = 0; i < sizeof maybe / sizeof maybe[0]; i++) /* a key is always there */
-        json_object_set_new(row, maybe[i], json_null());
     if (plx_known_get(scan->paths, identity, &known, NULL) == 0)
         set_known(&known, row);
     first = first_volume(scan, row, &known);
@@ -205,7 +207,12 @@ static int print_scan(const struct scan *scan)
 
     if (plx_table_begin(&table, cli, columns))
         return PLX_ERR_USAGE;
-    json_array_foreach(scan->rows, i, row) plx_table_row(&table, json_incref(row));
+    json_array_foreach(scan->rows, i, row)
+    {
+        plx_out_keys(row, "uuid", "store_uuid", "ours", "known", "moved", "copy_of", "uncounted",
+                     "problem", NULL);
+        plx_table_row(&table, json_incref(row));
+    }
     plx_table_end(&table);
     json_array_foreach(scan->rows, i, row)
     {
@@ -220,6 +227,13 @@ static int print_scan(const struct scan *scan)
                          "'parallax store import' with all its volumes makes this place known",
                          json_string_value(json_object_get(row, "volume")),
                          json_string_value(json_object_get(row, "moved")));
+        if (json_is_string(json_object_get(row, "uncounted")))
+            plx_out_note(cli,
+                         "%s: volume %d of store %s, which is known here with fewer volumes: its "
+                         "first volume went back to an older state, or an add-volume was cut off",
+                         json_string_value(json_object_get(row, "volume")),
+                         (int)json_integer_value(json_object_get(row, "index")),
+                         json_string_value(json_object_get(row, "uncounted")));
     }
     if (!table.rows && !scan->shut)
         plx_out_note(cli, "no block device of this machine holds a store; files and iscsi:// URLs "

@@ -30,26 +30,6 @@ static int check_label(struct plx_cli *cli, const char *label)
     return 0;
 }
 
-/* Before a snapshot is taken that would have no label then. */
-static int check_unused(struct plx_cli *cli, const struct plx_name *name, const char *label)
-{
-    struct plx_registry_label there;
-    struct plx_registry_vdi row;
-    int rc = plx_session_vdi_row(cli, name, &row);
-
-    if (rc)
-        return rc;
-    rc = plx_registry_label_get(cli->session.registry, row.id, label, &there);
-    if (!rc)
-        return plx_cli_fail(cli, PLX_ERR_EXISTS,
-                            "label %.80s names %s/%.100s@%" PRIu64
-                            " already, and no snapshot was taken; 'parallax snap unlabel "
-                            "%s/%.100s@%.80s' frees the label",
-                            label, name->store, name->vdi, there.seq, name->store, name->vdi,
-                            label);
-    return rc == PLX_ERR_NOT_FOUND ? 0 : plx_session_registry_fault(cli, rc);
-}
-
 int plx_cmd_snap_create(struct plx_cli *cli)
 {
     const char *label = plx_cli_get(cli, "label");
@@ -65,18 +45,16 @@ int plx_cmd_snap_create(struct plx_cli *cli)
     label = label ? label : name.snapshot;
     if ((*label && (rc = check_label(cli, label))) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
-        (*label && (rc = check_unused(cli, &name, label))) ||
+        (*label && (rc = plx_session_label_unused(cli, &name, label))) ||
         (rc = plx_session_snapshot_create(cli, &name, label, &seq, &time_ns)))
         return rc;
     if (!cli->json) {
         printf("%s/%s@%" PRIu64 "\n", name.store, name.vdi, seq);
         return 0;
     }
-    json_t *row =
-        json_pack("{s:o,s:I}", "name", json_sprintf("%s/%s@%" PRIu64, name.store, name.vdi, seq),
-                  "seq", (json_int_t)seq);
-    if (*label)
-        json_object_set_new(row, "labels", json_pack("[s]", label));
+    json_t *row = json_pack(
+        "{s:o,s:I,s:o}", "name", json_sprintf("%s/%s@%" PRIu64, name.store, name.vdi, seq), "seq",
+        (json_int_t)seq, "labels", *label ? json_pack("[s]", label) : json_array());
     plx_out_set_time(row, "time", time_ns);
     plx_out_json(row);
     return 0;
@@ -219,11 +197,14 @@ static int take_from(struct plx_cli *cli, const struct plx_name *name,
 {
     const char *text = plx_cli_get(cli, "from");
     struct plx_snapshot_info oldest, newest;
+    struct plx_name instant = *name;
     uint64_t time_ns;
     int rc;
 
     if (!text || plx_text_number_parse(text, ret_from))
         return 0;
+    if ((rc = plx_cli_snapshot(cli, "from", &instant)))
+        return rc;
     if ((rc = plx_session_window(cli, row, &oldest, &newest)))
         return rc;
     if (plx_instant_parse(text, plx_clock_ns(CLOCK_REALTIME), &time_ns) && newest.seq &&

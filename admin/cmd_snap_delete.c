@@ -10,6 +10,9 @@
  *     the same error. The newest snapshot stays without a message: "all" means all but that.
  * CMD_SNAP_DELETE-4  A range of times without a snapshot deletes nothing, and is no error. A range
  *     that names a snapshot which does not exist is an error.
+ * CMD_SNAP_DELETE-5  Of what a dry run says, data is exact and metadata an estimate: each opening
+ *     of the disk begins a segment of the log, which then goes as well. A figure that has metadata
+ *     in it is not called exact.
  * Crash story: a label may be left whose snapshot is gone. Deleting it again removes the label.
  */
 #include <inttypes.h>
@@ -192,6 +195,7 @@ static int resolve_single(struct deletion *d, struct target *target, const struc
     }
     if (rc)
         return rc;
+    plx_session_tell_chosen(d->cli, name, &found);
     if (found.seq == d->newest.seq)
         return plx_cli_fail(d->cli, PLX_ERR_BUSY,
                             "%s is the newest snapshot, which always stays; take another one first "
@@ -230,6 +234,25 @@ static bool is_named(const struct deletion *d, const char *label)
     return false;
 }
 
+/* One that was given by itself: all its labels together delete it. */
+static int refuse_labelled(struct deletion *d, const struct target *target,
+                           const struct plx_registry_label *label)
+{
+    char all[280] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < d->label_count && used < sizeof all; i++)
+        if (d->labels[i].seq == label->seq)
+            used += (size_t)snprintf(all + used, sizeof all - used, " %s/%s@%s", d->name.store,
+                                     d->name.vdi, d->labels[i].name);
+    if (used >= sizeof all)
+        snprintf(all, sizeof all, " --force %.200s", target->text);
+    return plx_cli_fail(d->cli, PLX_ERR_BUSY,
+                        "%.80s has the label %.80s, too; 'parallax snap delete%s' deletes the "
+                        "snapshot with all its labels",
+                        target->text, label->name, all);
+}
+
 /* CMD_SNAP_DELETE-2 */
 static int check_labels(struct deletion *d)
 {
@@ -238,11 +261,11 @@ static int check_labels(struct deletion *d)
         const struct target *target = plx_deletion_target(d, label->seq);
 
         if (target && !is_named(d, label->name))
-            return plx_cli_fail(d->cli, PLX_ERR_BUSY,
-                                "%s has the label %s at snapshot %" PRIu64
-                                "; give that label instead, or --force to delete labelled "
-                                "snapshots, too",
-                                target->text, label->name, label->seq);
+            return target->single ? refuse_labelled(d, target, label)
+                                  : plx_cli_fail(d->cli, PLX_ERR_BUSY,
+                                                 "%s has the label %s at snapshot %" PRIu64
+                                                 "; --force deletes labelled snapshots, too",
+                                                 target->text, label->name, label->seq);
     }
     return 0;
 }
@@ -256,7 +279,8 @@ static int compare_ranges(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* What touches goes together: before a rewind that makes a difference. */
+/* Joins adjacent ranges: snapshots from before a rewind can only be deleted all at once
+ * (RECLAIM-9). */
 static void join_ranges(struct deletion *d)
 {
     for (unsigned i = 0; i < d->count; i++)
@@ -297,7 +321,7 @@ static int make_marks(struct deletion *d)
     return 0;
 }
 
-/* For the audit; what the deletion did is done. */
+/* Writes an audit event; an error here is ignored, because the snapshots are deleted. */
 static void write_event(struct deletion *d)
 {
     char subject[sizeof(struct plx_name)], detail[400];
@@ -312,9 +336,18 @@ static void write_event(struct deletion *d)
 
 static int thin_ranges(struct deletion *d, bool dry_run)
 {
-    struct plx_session_thinning thinning = {d->cli, &d->name};
+    struct plx_progress progress;
+    struct plx_session_thinning thinning = {.cli = d->cli, .name = &d->name, .progress = &progress};
     const struct plx_retention_work work = plx_session_thin_work(&thinning);
+    uint64_t total = 0;
     int rc = 0;
+
+    for (unsigned i = 0; i < d->range_count; i++)
+        total += d->ranges[i].last - d->ranges[i].first + 1;
+    plx_progress_begin(&progress, d->cli, dry_run ? "looking at snapshots" : "deleting snapshots",
+                       total);
+    progress.plain = true;
+    plx_progress_show(&progress, 0);
 
     d->sum = (struct plx_thinned){0};
     for (size_t i = 0; i < d->mark_count; i++)
@@ -327,17 +360,20 @@ static int thin_ranges(struct deletion *d, bool dry_run)
                                       .mark_count = d->mark_count};
         struct plx_thinned sum;
 
+        thinning.first = thin.after;
         rc = plx_retention_thin(&work, &thin, &sum, &d->cli->fault);
+        thinning.before += thin.upto - thin.after;
         d->sum.snapshots += sum.snapshots;
         d->sum.blocks += sum.blocks;
         d->sum.meta_blocks += sum.meta_blocks;
     }
+    plx_progress_end(&progress);
     if (d->sum.snapshots && !dry_run)
         write_event(d);
     return rc;
 }
 
-/* *ret_stays: it has not gone now, and not before. */
+/* *ret_stays: the snapshot still exists. */
 static int look_at_mark(struct deletion *d, const struct plx_thin_mark *mark, bool *ret_stays)
 {
     struct plx_snapshot_info first = {0};
@@ -370,7 +406,7 @@ static int check_singles(struct deletion *d)
     return 0;
 }
 
-/* Of what stays, but for this one and the newest. */
+/* Counts the remaining snapshots other than `but` and the newest. */
 static unsigned others_that_stay(const struct deletion *d, uint64_t but)
 {
     unsigned count = 0;
@@ -402,10 +438,10 @@ static int refuse_ranges(struct deletion *d)
             continue;
         unsigned others = others_that_stay(d, first.seq);
         if (others)
-            snprintf(more, sizeof more, "; so do %u more", others);
+            snprintf(more, sizeof more, "; so are %u more", others);
         rc = plx_cli_fail(d->cli, PLX_ERR_BUSY,
-                          "%.160s: nothing goes: snapshot %" PRIu64 " stays: %s%s", range->text,
-                          first.seq, plx_deletion_why(d, first.seq), more);
+                          "%.160s: nothing can be deleted: snapshot %" PRIu64 " is needed: %s%s",
+                          range->text, first.seq, plx_deletion_why(d, first.seq), more);
     }
     return rc;
 }
@@ -428,7 +464,8 @@ static void add_stay(struct deletion *d, uint64_t seq, const char *why)
         d->stays, json_pack("{s:I,s:[],s:s}", "seq", (json_int_t)seq, "labels", "why", why));
 }
 
-/* What has become of the marks. A label of what had gone before goes, too. */
+/* Records the fate of one marked snapshot, and removes its label if the snapshot had been deleted
+ * earlier. */
 static int settle_mark(struct deletion *d, const struct plx_thin_mark *mark)
 {
     json_t *last = json_array_get(d->stays, json_array_size(d->stays) - 1);
@@ -466,8 +503,15 @@ static int settle_marks(struct deletion *d)
     return rc;
 }
 
-/* What goes with a rewind comes back by a collection, which a dry run does not make. */
-static bool bytes_exact(const struct deletion *d)
+/* CMD_SNAP_DELETE-5 */
+static bool is_estimate(const struct deletion *d)
+{
+    return d->dry_run && d->sum.meta_blocks;
+}
+
+/* Space of snapshots from before a rewind is freed by a collection, so a dry run cannot count
+ * it. */
+static bool is_all(const struct deletion *d)
 {
     for (size_t i = 0; d->dry_run && i < d->reason_count; i++)
         for (size_t m = 0; d->reasons[i].rewind && m < d->mark_count; m++)
@@ -507,23 +551,26 @@ static void print(const struct deletion *d)
         {NULL, NULL, 0},
     };
     uint64_t freed = (d->sum.blocks + d->sum.meta_blocks) * PLX_BLOCK_SIZE;
-    bool exact = bytes_exact(d);
+    bool all = is_all(d), estimate = is_estimate(d);
     char text[16];
 
-    plx_out_note(d->cli, "%s/%s: %" PRIu64 " snapshot%s %s, %s %s", d->name.store, d->name.vdi,
+    plx_out_note(d->cli, "%s/%s: %" PRIu64 " snapshot%s %s, %s%s %s", d->name.store, d->name.vdi,
                  d->sum.snapshots, plx_plural(d->sum.snapshots), d->dry_run ? "would go" : "gone",
-                 plx_text_size(freed, text), d->dry_run ? "would come back" : "came back");
+                 estimate ? "about " : "", plx_text_size(freed, text),
+                 d->dry_run ? "would come back" : "came back");
     print_stays(d);
-    if (!exact)
-        plx_out_note(d->cli, "more would come back with 'parallax gc': what only snapshots from "
-                             "before a rewind have is not in it");
+    if (!all)
+        plx_out_note(d->cli,
+                     "'parallax gc' would free more: blocks used only by snapshots from before "
+                     "a rewind are not counted");
     if (d->dry_run || d->cli->json)
         plx_out_object(d->cli, columns,
-                       json_pack("{s:o,s:I,s:O,s:I,s:b,s:b,s:O}", "name",
+                       json_pack("{s:o,s:I,s:O,s:I,s:I,s:b,s:b,s:O}", "name",
                                  json_sprintf("%s/%s", d->name.store, d->name.vdi), "snapshots",
                                  (json_int_t)d->sum.snapshots, "labels", d->labels_gone,
-                                 "freed_bytes", (json_int_t)freed, "exact", exact, "dry_run",
-                                 d->dry_run, "stays", d->stays));
+                                 "freed_bytes", (json_int_t)freed, "data_bytes",
+                                 (json_int_t)(d->sum.blocks * PLX_BLOCK_SIZE), "exact",
+                                 all && !estimate, "dry_run", d->dry_run, "stays", d->stays));
 }
 
 static bool nothing_went(const struct deletion *d)
@@ -531,7 +578,7 @@ static bool nothing_went(const struct deletion *d)
     return !d->sum.snapshots && !json_array_size(d->labels_gone);
 }
 
-/* weigh: whatever the answer is, it is no error. */
+/* weigh: finding nothing to delete is not an error. */
 static int delete_snapshots(struct plx_cli *cli, bool force, bool dry_run, bool weigh)
 {
     static struct plx_name firsts[PLX_ARGUMENTS_MAX], lasts[PLX_ARGUMENTS_MAX];

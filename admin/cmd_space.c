@@ -90,20 +90,37 @@ int plx_cmd_store_set(struct plx_cli *cli)
     return 0;
 }
 
+static int set_vdi_limit(struct plx_cli *cli, const struct plx_registry_vdi *row,
+                         const struct plx_threshold *limit)
+{
+    int rc = plx_threshold_keep_vdi(cli->session.registry, row->id, limit);
+
+    if (rc)
+        return plx_session_registry_fault(cli, rc);
+    note_limit(cli, cli->arguments[0], limit, row->size_bytes);
+    return 0;
+}
+
 int plx_cmd_vdi_set(struct plx_cli *cli)
 {
-    struct plx_registry_vdi row;
+    bool warn = plx_cli_get(cli, "warn-at"), ring = plx_cli_get(cli, "ring");
     struct plx_threshold limit;
+    struct plx_registry_vdi row;
     struct plx_name name;
+    unsigned use = PLX_RING_OFF;
     int rc;
 
-    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) || (rc = limit_given(cli, &limit)) ||
-        (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)) ||
-        (rc = plx_session_vdi_row(cli, &name, &row)) ||
-        (rc = check_limit(cli, &limit, row.size_bytes)))
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)))
         return rc;
-    if ((rc = plx_threshold_keep_vdi(cli->session.registry, row.id, &limit)))
-        return plx_session_registry_fault(cli, rc);
-    note_limit(cli, cli->arguments[0], &limit, row.size_bytes);
+    if (!warn && !ring)
+        return plx_cli_usage(cli, "--warn-at or --ring is missing: what is to be set");
+    if ((warn && (rc = limit_given(cli, &limit))) ||
+        (rc = plx_cli_choice(cli, "ring", plx_ring_setting_words, &use)) ||
+        (rc = plx_session_open(cli, name.store, ring ? PLX_SESSION_WRITE : PLX_SESSION_READ)) ||
+        (rc = plx_session_vdi_row(cli, &name, &row)) ||
+        (warn && (rc = check_limit(cli, &limit, row.size_bytes))) ||
+        (warn && (rc = set_vdi_limit(cli, &row, &limit))) ||
+        (ring && (rc = plx_cmd_vdi_set_ring(cli, &name, &row, use))))
+        return rc;
     return cli->json ? plx_cmd_vdi_print(cli, &name) : 0;
 }

@@ -1,5 +1,6 @@
-/* cmd_store.c - parallax store: format, list, info, stats, check. Space and set are in cmd_space.c,
- * what concerns the store's host in cmd_found.c, its registry in cmd_registry.c. */
+/* cmd_store.c - parallax store: format, list, info, stats. Check is in cmd_check.c, space and set
+ * are in cmd_space.c, what concerns the store's host in cmd_found.c, its registry in
+ * cmd_registry.c. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,10 +11,8 @@
 #include "cmd.h"
 #include "output.h"
 #include "space.h"
-#include "attach/compare.h"
 #include "attach/founding.h"
-
-#define FINDINGS_MAX 10000 /* kept for JSON; all are counted */
+#include "attach/volumes.h"
 
 /* ---- format ---------------------------------------------------------------------------------- */
 
@@ -44,6 +43,20 @@ int plx_cmd_volumes_given(struct plx_cli *cli, struct plx_volumes_given *volumes
                 return plx_cli_usage(cli, "volume %.150s is given twice", volumes->path[i]);
     }
     return rc;
+}
+
+int plx_cmd_store_or_volumes(struct plx_cli *cli, struct plx_name *ret_name,
+                             struct plx_volumes_given *ret_volumes)
+{
+    if (cli->count && plx_cli_get(cli, "volume"))
+        return plx_cli_usage(cli, "give STORE if it is known here, or --volume for each of its "
+                                  "volumes, not both");
+    if (cli->count)
+        return plx_cli_name(cli, 0, PLX_NAME_STORE, ret_name);
+    if (!plx_cli_get(cli, "volume"))
+        return plx_cli_usage(cli, "which store? Give its name, or --volume for each of its "
+                                  "volumes if it is not known here");
+    return plx_cmd_volumes_given(cli, ret_volumes);
 }
 
 /* Whether a file may have to be made beside a volume that exists, which --size would not fit. */
@@ -163,9 +176,11 @@ int plx_cmd_volume_cut_off(struct plx_cli *cli, const char *path, uint64_t bytes
                         path, bytes, store_bytes, store_bytes);
 }
 
-static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, unsigned v)
+/* *counted: the volumes that volume 0 counts. */
+static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, unsigned v,
+                          unsigned *counted)
 {
-    struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
+    struct plx_device_open_options options = {.read_only = true, .beside = true};
     const char *path = known->volume[v];
     struct plx_superblock_info info;
     struct plx_device *device;
@@ -185,6 +200,12 @@ static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, un
                               path, v, volumes);
         else if (info.volume_bytes > device->bytes)
             rc = plx_cmd_volume_cut_off(cli, path, device->bytes, info.volume_bytes);
+        else if (v && info.volumes > *counted)
+            rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                              "%.150s counts %u volumes, and %.150s %u: that one is older than the "
+                              "store; 'parallax store check %s' says what to do",
+                              path, info.volumes, known->volume[0], *counted, known->name);
+        *counted = v ? *counted : info.volumes;
     }
     plx_device_close(device);
     return rc;
@@ -192,10 +213,11 @@ static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, un
 
 int plx_cmd_look_at_volumes(struct plx_cli *cli, const struct plx_known *known)
 {
+    unsigned counted = 0;
     int rc = 0;
 
     for (unsigned v = 0; v < known->volumes && !rc; v++)
-        rc = look_at_volume(cli, known, v);
+        rc = look_at_volume(cli, known, v, &counted);
     return rc;
 }
 
@@ -204,18 +226,34 @@ struct listing {
     json_t *notes; /* of stores that can only be read here: behind the table */
 };
 
-/* It can be read, so this is no error. */
+/* The store can be read, so it is no error. */
+static void set_problem(struct listing *listing, json_t *row, const char *word, json_t *text)
+{
+    json_object_set_new(row, "problem", text);
+    json_object_set_new(row, "problem_code", json_string(word));
+    json_array_append(listing->notes, text);
+}
+
 static void set_not_ours(struct plx_cli *cli, const struct plx_known *known,
                          struct listing *listing, json_t *row)
 {
     char text[PLX_SESSION_TENANT_TEXT];
     const char *word = plx_session_not_ours(cli, known, text);
 
-    if (!word)
-        return;
-    json_object_set_new(row, "problem", plx_out_string(text));
-    json_object_set_new(row, "problem_code", json_string(word));
-    json_array_append(listing->notes, json_object_get(row, "problem"));
+    if (word)
+        set_problem(listing, row, word, plx_out_string(text));
+}
+
+static void set_doubt(struct plx_cli *cli, struct listing *listing, json_t *row)
+{
+    json_t *doubt = plx_session_doubt(cli);
+
+    if (!json_is_null(doubt))
+        set_problem(listing, row, "DOUBT",
+                    json_sprintf("store %s is in doubt, so nothing new is opened for writing: %s",
+                                 json_string_value(json_object_get(row, "name")),
+                                 json_string_value(doubt)));
+    json_decref(doubt);
 }
 
 /* What its registry says, which lies on volume 0. */
@@ -262,6 +300,7 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
         add_volumes(row, known);
     }
     if (!rc) {
+        set_doubt(cli, listing, row);
         set_not_ours(cli, known, listing, row);
         rc = plx_cmd_look_at_volumes(cli, known);
     }
@@ -269,6 +308,7 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
         json_object_set_new(row, "problem", plx_out_string(cli->fault.text));
         json_object_set_new(row, "problem_code", json_string(plx_error_name(rc)));
     }
+    plx_out_keys(row, "uuid", "created_ns", "problem", NULL);
     plx_table_row(&listing->table, row);
     return rc;
 }
@@ -325,6 +365,7 @@ static const struct plx_column info_columns[] = {
     {"unused_extents", "  unused", PLX_COLUMN_NUMBER},
     {"data_extents", "  data", PLX_COLUMN_NUMBER},
     {"metadata_extents", "  metadata", PLX_COLUMN_NUMBER},
+    {"sealed_extents", "  damaged or gone back", PLX_COLUMN_NUMBER},
     {"registry_bytes", "Registry", PLX_COLUMN_SIZE},
     {"registry_used_bytes", "  used", PLX_COLUMN_SIZE},
     {"vdis", "Virtual disks", PLX_COLUMN_NUMBER},
@@ -350,6 +391,9 @@ static void print_known_part(struct plx_cli *cli, const char *store)
             json_object_set_new(object, "doubt", plx_session_doubt(cli));
             plx_session_tell_host(cli, store, object);
         }
+        plx_out_keys(object, "ours", "size_blocks", "used_blocks", "system_blocks", "free_blocks",
+                     "available_blocks", "reserved_blocks", "recovery_blocks", "warn_at_bytes",
+                     "oldest_ns", "policy_window_ns", "created_ns", NULL);
         plx_out_object(cli, info_columns, object);
     }
     plx_known_done(&known);
@@ -397,12 +441,13 @@ int plx_cmd_store_info(struct plx_cli *cli)
                                volumes, "format_version", (json_int_t)info.format_version,
                                "block_size", (json_int_t)block);
     json_object_update_new(
-        object, json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "extent_bytes",
-                          (json_int_t)(info.extent_blocks * block), "extents",
-                          (json_int_t)info.extents, "unused_extents", (json_int_t)extents.unused,
-                          "data_extents", (json_int_t)extents.data, "metadata_extents",
-                          (json_int_t)extents.meta, "vdis", (json_int_t)vdi_count, "vdi_slots",
-                          (json_int_t)info.vdi_slots, "open_by", open_by));
+        object,
+        json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "extent_bytes",
+                  (json_int_t)(info.extent_blocks * block), "extents", (json_int_t)info.extents,
+                  "unused_extents", (json_int_t)extents.unused, "data_extents",
+                  (json_int_t)extents.data, "metadata_extents", (json_int_t)extents.meta,
+                  "sealed_extents", (json_int_t)extents.disbelieved, "vdis", (json_int_t)vdi_count,
+                  "vdi_slots", (json_int_t)info.vdi_slots, "open_by", open_by));
     if (registry_pages)
         json_object_update_new(object, json_pack("{s:I,s:I}", "registry_bytes",
                                                  (json_int_t)(registry_pages * PLX_BLOCK_SIZE),
@@ -414,6 +459,8 @@ int plx_cmd_store_info(struct plx_cli *cli)
     if (!(rc = plx_space_of_store(cli, &store, object)))
         rc = plx_space_history(cli, name.store, vdis, vdi_count, object);
     plx_out_object(cli, info_columns, object); /* what is known of it, with an error behind */
+    if (!rc && plx_store_ahead(plx_session_store(cli)))
+        rc = plx_volumes_tell_ahead(plx_session_store(cli), &cli->fault);
 out:
     free(vdis);
     free(instances);
@@ -431,157 +478,4 @@ int plx_cmd_store_stats(struct plx_cli *cli)
         return rc;
     plx_out_counters(cli, stats);
     return 0;
-}
-
-/* ---- check ---- */
-
-struct check {
-    struct plx_cli *cli;
-    struct plx_progress progress;
-    uint64_t errors, told_errors, kept; /* told: the finding itself says what to do */
-    json_t *findings, *leaks;
-};
-
-static void set_place(json_t *object, const struct plx_finding *finding)
-{
-    if (finding->vdi)
-        json_object_set_new(object, "vdi", plx_out_string(finding->vdi));
-    if (finding->vblock != UINT64_MAX)
-        json_object_set_new(object, "vdi_block", json_integer((json_int_t)finding->vblock));
-    if (!finding->addr)
-        return;
-    json_object_set_new(object, "store_block", json_integer((json_int_t)finding->addr));
-    json_object_set_new(object, "volume", plx_out_string(finding->volume));
-    json_object_set_new(object, "volume_block", json_integer((json_int_t)finding->volume_block));
-}
-
-static void on_finding(void *context, const struct plx_finding *finding)
-{
-    struct check *check = context;
-    const char *word = finding->severity == PLX_FINDING_ERROR ? "error" : "info";
-
-    check->errors += finding->severity == PLX_FINDING_ERROR;
-    check->told_errors +=
-        finding->severity == PLX_FINDING_ERROR &&
-        (strcmp(finding->kind, "registry") == 0 || strcmp(finding->kind, "superblock") == 0);
-    plx_progress_clear(&check->progress);
-    if (!check->cli->json) {
-        plx_out_line("%s: %s", word, finding->text);
-    } else if (check->kept++ < FINDINGS_MAX) {
-        json_t *object = json_pack("{s:s,s:s,s:o}", "severity", word, "kind", finding->kind, "text",
-                                   plx_out_string(finding->text));
-
-        set_place(object, finding);
-        json_array_append_new(check->findings, object);
-    }
-}
-
-static void on_leak(void *context, const struct plx_leak *leak)
-{
-    struct check *check = context;
-
-    if (check->cli->json)
-        json_array_append_new(check->leaks,
-                              json_pack("{s:I,s:s,s:I,s:I,s:I}", "extent", (json_int_t)leak->extent,
-                                        "type", leak->type == PLX_EXTENT_DATA ? "data" : "metadata",
-                                        "instance", (json_int_t)leak->owner, "deleted_blocks",
-                                        (json_int_t)leak->deleted, "other_blocks",
-                                        (json_int_t)leak->other));
-}
-
-static void on_progress(void *context, uint64_t done, uint64_t total)
-{
-    struct check *check = context;
-
-    check->progress.total = total;
-    plx_progress_show(&check->progress, done);
-}
-
-static bool on_interrupted(void *context)
-{
-    return plx_session_stopped();
-}
-
-static void print_check(struct check *check, const char *store,
-                        const struct plx_check_result *result)
-{
-    static const struct plx_column columns[] = {
-        {"errors", "Errors", PLX_COLUMN_NUMBER},
-        {"leaked_blocks", "Leaked blocks", PLX_COLUMN_NUMBER},
-        {"deleted_blocks", "  of deleted disks", PLX_COLUMN_NUMBER},
-        {"used_blocks", "Used blocks", PLX_COLUMN_NUMBER},
-        {"free_blocks", "Free blocks", PLX_COLUMN_NUMBER},
-        {"vdis", "Virtual disks", PLX_COLUMN_NUMBER},
-        {"unsettled", "  too busy to check", PLX_COLUMN_NUMBER},
-        {"snapshots", "Snapshots", PLX_COLUMN_NUMBER},
-        {"nodes", "Nodes", PLX_COLUMN_NUMBER},
-        {"batches", "Log batches", PLX_COLUMN_NUMBER},
-        {"data_verified", "Data blocks verified", PLX_COLUMN_NUMBER},
-        {"mapped_blocks", "Blocks of newest states", PLX_COLUMN_NUMBER},
-        {"vouched_blocks", "  with checksum", PLX_COLUMN_NUMBER},
-        {"bytes_read", "Read", PLX_COLUMN_SIZE},
-        {NULL, NULL, 0},
-    };
-    json_t *object = json_pack("{s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I}", "store", store, "clean",
-                               check->errors == 0, "errors", (json_int_t)check->errors,
-                               "leaked_blocks", (json_int_t)result->leaked_blocks, "deleted_blocks",
-                               (json_int_t)result->deleted_blocks, "used_blocks",
-                               (json_int_t)result->used_blocks, "free_blocks",
-                               (json_int_t)result->free_blocks, "vdis", (json_int_t)result->vdis);
-
-    json_object_update_new(
-        object,
-        json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:O,s:O}", "mapped_blocks",
-                  (json_int_t)result->mapped_blocks, "vouched_blocks",
-                  (json_int_t)result->vouched_blocks, "unsettled", (json_int_t)result->unsettled,
-                  "snapshots", (json_int_t)result->snapshots, "nodes", (json_int_t)result->nodes,
-                  "batches", (json_int_t)result->batches, "data_verified",
-                  (json_int_t)result->data_verified, "bytes_read", (json_int_t)result->bytes,
-                  "findings", check->findings, "leaks", check->leaks));
-    if (check->kept > FINDINGS_MAX)
-        json_object_set_new(object, "findings_left_out",
-                            json_integer((json_int_t)(check->kept - FINDINGS_MAX)));
-    plx_out_object(check->cli, columns, object);
-}
-
-int plx_cmd_store_check(struct plx_cli *cli)
-{
-    struct check check = {.cli = cli, .findings = json_array(), .leaks = json_array()};
-    struct plx_check_options options = {.data = plx_cli_get(cli, "data"),
-                                        .finding = on_finding,
-                                        .leak = on_leak,
-                                        .context = &check,
-                                        .watch = {on_progress, on_interrupted, &check}};
-    struct plx_check_result result = {0};
-    struct plx_name name;
-    int rc;
-
-    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
-        (rc = plx_cli_rate(cli, &options.rate)) ||
-        (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)))
-        goto out;
-    plx_progress_begin(&check.progress, cli, "check", 0);
-    rc = plx_store_check(plx_session_store(cli), &options, &result, &cli->fault);
-    if (rc == PLX_ERR_BUSY) /* not a lock's */
-        rc = cli->fault.code = PLX_ERR_SYSTEM;
-    if (!rc)
-        rc = plx_attach_compare(cli->session.attach, on_finding, &check, &cli->fault);
-    plx_progress_end(&check.progress);
-    if (rc)
-        goto out;
-    check.errors = plx_max_u64(check.errors, result.errors);
-    print_check(&check, name.store, &result);
-    if (check.errors && check.errors == check.told_errors)
-        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                          "store %s: %" PRIu64 " error%s found; each finding says what to do",
-                          name.store, check.errors, plx_plural(check.errors));
-    else if (check.errors)
-        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                          "store %s: %" PRIu64 " error%s found; export what is readable "
-                          "('vdi export --skip-errors') and restore what is not",
-                          name.store, check.errors, plx_plural(check.errors));
-out:
-    json_decref(check.findings);
-    json_decref(check.leaks);
-    return rc;
 }

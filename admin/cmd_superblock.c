@@ -1,11 +1,12 @@
 /* cmd_superblock.c - parallax store restore-superblock: a volume whose first blocks were
  * overwritten. */
 #include "attach/occupied.h"
+#include "attach/ring_members.h"
 #include "attach/volumes.h"
 #include "cmd.h"
 #include "output.h"
 
-/* What has become of the device may be, or hold, a volume of another store. */
+/* What has become of the device may be, or hold, a volume of another store, or a ring's member. */
 static int refuse_others(struct plx_cli *cli, struct plx_device *device,
                          const struct plx_superblock_info *info)
 {
@@ -14,7 +15,9 @@ static int refuse_others(struct plx_cli *cli, struct plx_device *device,
     int rc = plx_session_paths(cli, &paths);
 
     plx_uuid_text(&info->identity, identity);
-    return rc ? rc : plx_occupied_refuse_place(paths, device, identity, &cli->fault);
+    if (!rc)
+        rc = plx_occupied_refuse_place(paths, device, identity, &cli->fault);
+    return rc ? rc : plx_ring_members_refuse(device, &cli->fault);
 }
 
 static int restore(struct plx_cli *cli, const char *path, bool dry_run,
@@ -45,16 +48,21 @@ int plx_cmd_store_restore_superblock(struct plx_cli *cli)
     int rc;
 
     if (!dry_run && !plx_cli_get(cli, "i-checked-nobody-uses-it"))
-        return plx_cli_fail(cli, PLX_ERR_BUSY,
+        return plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
                             "what overwrote the superblock may be in use: look what the device "
                             "holds now, and add --i-checked-nobody-uses-it; --dry-run shows which "
                             "volume it was");
     if ((rc = restore(cli, path, dry_run, &info)))
         return rc;
     plx_out_note(cli, "%s %s volume %u of store %s%s", path, dry_run ? "was" : "is again",
-                 info.volume_index, info.store_name,
-                 dry_run ? "; nothing was changed"
-                         : "; 'parallax store check' shows whether all of the store is there");
+                 info.volume_index, info.store_name, dry_run ? "; nothing was changed" : "");
+    if (!dry_run)
+        plx_out_note(cli,
+                     info.volume_index
+                         ? "next: 'parallax store check %s' shows whether all of the store is there"
+                         : "next: 'parallax store info %s' tells whether the page that names its "
+                           "host is lost, too, and what rewrites it; then 'parallax store check'",
+                     info.store_name);
     plx_out_done(cli,
                  json_pack("{s:o,s:s,s:i,s:b}", "volume", plx_out_string(path), "store",
                            info.store_name, "index", (int)info.volume_index, "dry_run", dry_run));

@@ -318,6 +318,7 @@ static void print_json(const struct timeline *t)
         }
         if (s->label)
             json_object_set_new(row, "label", json_string(s->label));
+        plx_out_keys(row, "first_seq", "last_seq", "label", NULL);
         json_array_append_new(columns, row);
     }
     json_object_set_new(object, "columns", columns);

@@ -3,6 +3,8 @@
  * CMD_TRANSFER-1  An import that does not finish deletes the disk that it created. If the disk was
  *     there before, the error says that it holds a part of the image. An export's file appears only
  *     when it is complete (TRANSFER-2).
+ *     Before it writes to a disk it marks the disk as unfinished (UNFINISHED-1), and a disk with
+ *     that mark that holds something is not imported into again without --force.
  * CMD_TRANSFER-2  Zeroes take no space: an import unmaps them, and an export to a regular file
  *     leaves holes.
  * CMD_TRANSFER-3  A block that cannot be read fails an export. With --skip-errors it is zero in the
@@ -21,6 +23,7 @@
 #include "output.h"
 #include "stream.h"
 #include "transfer.h"
+#include "unfinished.h"
 
 /* ---- Import -------------------------------------------------------------------------------- */
 
@@ -28,7 +31,8 @@ struct import {
     struct plx_cli *cli;
     const char *path;
     int fd;
-    bool created, seekable, touched;
+    const struct plx_name *name;
+    bool created, seekable, touched, marked;
     uint64_t file_bytes, vdi_bytes; /* file_bytes 0: not known */
     uint64_t copied;
     struct plx_transfer transfer;
@@ -59,7 +63,7 @@ static int open_image(struct import *import)
     return 0;
 }
 
-/* Of one that exists: what it is given must be what it has. */
+/* For an existing disk: size and sector size given must match the disk's. */
 static int check_same(struct import *import, const struct plx_name *name,
                       const struct plx_registry_vdi *row)
 {
@@ -115,12 +119,24 @@ static int create_or_check(struct import *import, const struct plx_name *name)
     return 0;
 }
 
+/* CMD_TRANSFER-1, UNFINISHED-1: before the first write. */
+static int mark_unfinished(struct import *import)
+{
+    int rc = import->marked ? 0 : plx_unfinished_set(import->cli, import->name, true);
+
+    import->marked = !rc;
+    return rc;
+}
+
 static int put_run(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
 {
     struct import *import = context;
 
     if (!bytes && import->created) /* CMD_TRANSFER-2: nothing is mapped in a new disk */
         return 0;
+    int rc = mark_unfinished(import);
+    if (rc)
+        return rc;
     import->touched = true;
     return plx_transfer_put(&import->transfer, offset, bytes, length);
 }
@@ -145,9 +161,13 @@ static uint64_t skip_hole(struct import *import, uint64_t offset)
 /* Lets go of what lies behind the image's end. */
 static int clear_rest(struct import *import, uint64_t offset)
 {
-    return import->created || offset >= import->vdi_bytes
-               ? 0
-               : plx_transfer_clear(&import->transfer, offset, import->vdi_bytes - offset);
+    int rc = 0;
+
+    if (import->created || offset >= import->vdi_bytes)
+        return 0;
+    if (!(rc = mark_unfinished(import)))
+        rc = plx_transfer_clear(&import->transfer, offset, import->vdi_bytes - offset);
+    return rc;
 }
 
 /* What begins like the image of a virtual machine, or like a backup, would become a disk that holds
@@ -219,6 +239,22 @@ static int copy_in(struct import *import, uint8_t *chunk)
     return rc ? rc : clear_rest(import, offset);
 }
 
+static int refuse_held(struct plx_cli *cli, const struct plx_name *name)
+{
+    struct plx_registry_vdi row;
+    bool unfinished = false;
+    int rc = plx_session_vdi_row(cli, name, &row);
+
+    if (rc || (rc = plx_unfinished_look(cli, row.id, &unfinished)))
+        return rc;
+    return plx_cli_fail(cli, PLX_ERR_EXISTS,
+                        unfinished ? "%s/%.100s holds a part of an import that did not finish; "
+                                     "give --force to import again, or delete it"
+                                   : "%s/%.100s holds data already; give --force to overwrite it, "
+                                     "or another name",
+                        name->store, name->vdi);
+}
+
 static int import_into(struct import *import, const struct plx_name *name)
 {
     struct plx_cli *cli = import->cli;
@@ -239,10 +275,10 @@ static int import_into(struct import *import, const struct plx_name *name)
         (rc = plx_mapped_sum(cli, cli->session.vdi, false, &held)))
         return rc;
     if (held)
-        return plx_cli_fail(cli, PLX_ERR_EXISTS,
-                            "%s/%.100s holds data already; give --force to overwrite it, or "
-                            "another name",
-                            name->store, name->vdi);
+        return refuse_held(cli, name);
+    import->name = name;
+    if (import->created && (rc = mark_unfinished(import)))
+        return rc;
     if (!(chunk = malloc(PLX_TRANSFER_CHUNK)))
         return plx_cli_fail(cli, PLX_ERR_NOMEM, "out of memory");
     if (!(rc = plx_transfer_init(&import->transfer, cli, cli->session.vdi))) {
@@ -254,7 +290,26 @@ static int import_into(struct import *import, const struct plx_name *name)
     struct plx_request flush = {.op = PLX_FLUSH};
     if (!rc && (rc = plx_vdi_run(cli->session.vdi, &flush)))
         cli->fault = flush.fault;
-    return rc;
+    return rc ? rc : plx_unfinished_set(cli, name, false);
+}
+
+/* What is in the disk beside the image. */
+static void tell_rest(const struct import *import)
+{
+    struct plx_cli *cli = import->cli;
+    const char *disk = cli->arguments[1];
+
+    if (import->created && !plx_cli_get(cli, "size") && import->vdi_bytes > import->file_bytes)
+        plx_out_note(cli,
+                     "%s has %" PRIu64 " bytes, and the image has %" PRIu64
+                     ": a virtual disk has whole sectors, and 4k at least",
+                     disk, import->vdi_bytes, import->file_bytes);
+    else if (import->copied < import->vdi_bytes)
+        plx_out_note(cli,
+                     "%.120s: the image ended %" PRIu64 " bytes before the virtual disk does; %s",
+                     import->path, import->vdi_bytes - import->copied,
+                     import->created ? "the rest of the disk is zero"
+                                     : "the rest of the disk is zero now, whatever it held");
 }
 
 int plx_cmd_vdi_import(struct plx_cli *cli)
@@ -277,14 +332,8 @@ int plx_cmd_vdi_import(struct plx_cli *cli)
     if (!rc)
         plx_out_note(cli, "imported %s into %s/%s", plx_text_size(import.copied, size), name.store,
                      name.vdi);
-    if (!rc && import.created && !plx_cli_get(cli, "size") && import.vdi_bytes > import.file_bytes)
-        plx_out_note(cli,
-                     "%s/%s has %" PRIu64 " bytes, and the image has %" PRIu64
-                     ": a virtual disk has whole sectors, and 4k at least",
-                     name.store, name.vdi, import.vdi_bytes, import.file_bytes);
-    if (!rc && !import.file_bytes && import.copied < import.vdi_bytes)
-        plx_out_note(cli, "%.120s: the image ended %" PRIu64 " bytes before the virtual disk does",
-                     import.path, import.vdi_bytes - import.copied);
+    if (!rc)
+        tell_rest(&import);
     if (!rc && cli->json)
         rc = plx_cmd_vdi_print(cli, &name);
 out:
@@ -451,6 +500,7 @@ int plx_cmd_vdi_export(struct plx_cli *cli)
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI_OR_SNAPSHOT, &name)) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)) ||
+        (rc = plx_session_settle_time(cli, &name)) ||
         (rc = plx_session_vdi_open(cli, &name, false)))
         return rc;
     plx_vdi_get_info(cli->session.vdi, &info);
@@ -466,8 +516,10 @@ int plx_cmd_vdi_export(struct plx_cli *cli)
     if (rc || !to_file)
         return rc;
     plx_out_note(cli, "exported %s to %s", plx_text_size(info.size_bytes, size), cli->arguments[1]);
-    plx_out_done(cli, json_pack("{s:s,s:o,s:I}", "name", cli->arguments[0], "file",
-                                plx_out_string(cli->arguments[1]), "size_bytes",
+    plx_out_done(cli, json_pack("{s:o,s:o,s:I}", "name",
+                                json_sprintf("%s/%s%s%s", name.store, name.vdi,
+                                             *name.snapshot ? "@" : "", name.snapshot),
+                                "file", plx_out_string(cli->arguments[1]), "size_bytes",
                                 (json_int_t)info.size_bytes));
     return 0;
 }

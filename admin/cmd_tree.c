@@ -54,11 +54,12 @@ static json_t *snapshot_of(json_t *snapshots, uint64_t seq)
             break;
     }
     snapshot = json_pack("{s:I,s:[],s:[]}", "seq", (json_int_t)seq, "labels", "clones");
+    plx_out_set_time(snapshot, "time", 0); /* the label has it, if there is one */
     json_array_insert_new(snapshots, i, snapshot);
     return snapshot;
 }
 
-/* Of a deleted disk the others are gone. */
+/* A deleted disk's snapshots are shown only where a shown clone descends from them. */
 static bool is_shown(const struct family *family, const struct plx_registry_vdi *vdi, uint64_t seq)
 {
     bool shown = !vdi->deleted;
@@ -118,7 +119,7 @@ static int load(struct family *family, int64_t store)
         family->wanted = calloc(live_count + gone_count + 1, sizeof *family->wanted);
         rc = family->vdis && family->wanted ? 0 : PLX_ERR_NOMEM;
     }
-    /* The list of deleted ones may or may not name the live ones as well. */
+    /* The second list may contain live disks, too; they are skipped below. */
     for (size_t i = 0; !rc && i < live_count; i++)
         family->vdis[family->count++] = live[i];
     for (size_t i = 0; !rc && i < gone_count; i++)
@@ -232,7 +233,7 @@ static const char *plain(const json_t *name, char ret_text[PLX_NAME_MAX + 1])
     return plx_name_plain(json_string_value(name), ret_text, PLX_NAME_MAX + 1);
 }
 
-/* Plain names hold nothing that a quoted string of Graphviz would mind. */
+/* Plain names need no escaping in a Graphviz string. */
 static void print_dot_vdi(const json_t *vdi)
 {
     char id_text[PLX_NAME_MAX + 1], text[PLX_NAME_MAX + 1];

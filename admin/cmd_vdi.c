@@ -1,5 +1,5 @@
-/* cmd_vdi.c - parallax vdi: create, list, info, resize, delete, clone, stats. Import and export
- * are in cmd_transfer.c, bench in cmd_bench.c, set in cmd_space.c. */
+/* cmd_vdi.c - parallax vdi: create, list, info, rename, resize, delete, clone, stats. Import and
+ * export are in cmd_transfer.c, bench in cmd_bench.c, set in cmd_space.c. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 #include "cmd.h"
 #include "output.h"
 #include "space.h"
+#include "unfinished.h"
 #include "attach/doors.h"
 
 const char *const plx_sector_sizes[] = {"512", "4096", NULL};
@@ -25,7 +26,9 @@ static const struct plx_column info_columns[] = {
     {"parent", "Clone of", PLX_COLUMN_TEXT},
     {"protection", "Protection", PLX_COLUMN_TEXT},
     {"retention", "Kept", PLX_COLUMN_TEXT},
+    {"ring", "Ring", PLX_COLUMN_TEXT},
     {"open_by", "Open by", PLX_COLUMN_TEXT},
+    {"import", "Import", PLX_COLUMN_TEXT},
     {"labels", "Labels", PLX_COLUMN_TEXT},
     {"created", "Created", PLX_COLUMN_TEXT},
     {NULL, NULL, 0},
@@ -50,6 +53,23 @@ int plx_cmd_check_size(struct plx_cli *cli, uint64_t bytes, uint32_t sector_size
 }
 
 /* ---- What a virtual disk looks like ---- */
+
+/* An import into it was killed, or runs. */
+static void describe_import(struct plx_cli *cli, const char *store,
+                            const struct plx_registry_vdi *vdi, json_t *row)
+{
+    struct plx_name name = {{0}, {0}, {0}};
+    bool unfinished = false;
+
+    if (plx_unfinished_look(cli, vdi->id, &unfinished) || !unfinished) {
+        plx_out_keys(row, "import", NULL);
+        return;
+    }
+    snprintf(name.store, sizeof name.store, "%s", store);
+    snprintf(name.vdi, sizeof name.vdi, "%s", vdi->name);
+    json_object_set_new(row, "import", json_string("unfinished"));
+    plx_unfinished_note(cli, &name);
+}
 
 /* All that the registry knows. */
 static json_t *describe(struct plx_cli *cli, const char *store, const struct plx_registry_vdi *vdi)
@@ -84,6 +104,8 @@ static json_t *describe(struct plx_cli *cli, const char *store, const struct plx
                                   : json_sprintf("instance %" PRIu64, vdi->owner));
     }
     plx_out_set_time(row, "created", vdi->created_ns);
+    describe_import(cli, store, vdi, row);
+    plx_out_keys(row, "parent", "parent_deleted", "parent_uuid", "parent_seq", "open_by", NULL);
     return row;
 }
 
@@ -93,9 +115,9 @@ static void describe_vouched(json_t *object, const struct plx_vdi_info *info)
     uint64_t mapped = info->mapped_blocks, vouched = info->vouched_blocks;
     double share = mapped ? 100.0 * (double)vouched / (double)mapped : 100;
 
-    if (info->vouched_ns)
-        plx_out_set_time(object, "vouched_since", info->vouched_ns);
+    plx_out_set_time(object, "vouched_since", info->vouched_ns);
     if (vouched == PLX_MAPPED_UNKNOWN) {
+        plx_out_keys(object, "mapped_blocks", "vouched_blocks", NULL);
         json_object_set_new(object, "vouched",
                             json_string("not known: its blocks were never "
                                         "counted"));
@@ -140,7 +162,8 @@ int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name)
         json_object_set_new(object, "levels", json_integer((json_int_t)info.levels));
         describe_vouched(object, &info);
         plx_cmd_cdp_describe(object, &info.protection);
-        if (!(rc = plx_space_of_vdi(cli, row.id, &info, object)))
+        rc = plx_cmd_vdi_ring_describe(cli, name, &row, &info, object);
+        if (!rc && !(rc = plx_space_of_vdi(cli, row.id, &info, object)))
             plx_out_object(cli, info_columns, json_incref(object));
     }
     json_decref(object);
@@ -193,7 +216,8 @@ int plx_cmd_vdi_clone(struct plx_cli *cli)
                              "%s",
                              parent.store);
     if ((rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
-        (rc = plx_session_vdi_row(cli, &parent, &row)))
+        (rc = plx_session_vdi_row(cli, &parent, &row)) ||
+        (rc = plx_session_settle_time(cli, &parent)))
         return rc;
     options.is_clone = true;
     options.sector_size = row.sector_size;
@@ -282,6 +306,41 @@ int plx_cmd_vdi_info(struct plx_cli *cli)
     return plx_cmd_vdi_print(cli, &name);
 }
 
+/* NEW, or STORE/NEW as clones are named. */
+static int take_new_name(struct plx_cli *cli, const char *store, struct plx_name *ret_name)
+{
+    const char *text = cli->arguments[1];
+    char whole[PLX_STORE_NAME_MAX + PLX_NAME_MAX + 8];
+    int rc;
+
+    if (strchr(text, '/')) {
+        if ((rc = plx_cli_name(cli, 1, PLX_NAME_VDI, ret_name)))
+            return rc;
+        return strcmp(ret_name->store, store)
+                   ? plx_cli_usage(cli, "a virtual disk stays in its store: %s", store)
+                   : 0;
+    }
+    if (snprintf(whole, sizeof whole, "%s/%s", store, text) >= (int)sizeof whole)
+        return plx_cli_usage(cli, "'%.40s...' is too long for a name", text);
+    rc = plx_text_name_parse(whole, PLX_NAME_VDI, ret_name, &cli->fault);
+    return rc ? PLX_ERR_USAGE : 0;
+}
+
+int plx_cmd_vdi_rename(struct plx_cli *cli)
+{
+    struct plx_name name, now;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
+        (rc = take_new_name(cli, name.store, &now)) ||
+        (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
+        (rc = plx_cmd_lun_check_none(cli, &name)) ||
+        (rc = plx_session_vdi_rename(cli, &name, now.vdi)))
+        return rc;
+    plx_out_note(cli, "%s/%s is called %s/%s now", name.store, name.vdi, now.store, now.vdi);
+    return cli->json ? plx_cmd_vdi_print(cli, &now) : 0;
+}
+
 int plx_cmd_vdi_resize(struct plx_cli *cli)
 {
     struct plx_registry_vdi row;
@@ -326,14 +385,15 @@ int plx_cmd_vdi_delete(struct plx_cli *cli)
         return rc;
     if (!plx_cli_get(cli, "yes")) {
         if (!isatty(STDIN_FILENO))
-            return plx_cli_fail(cli, PLX_ERR_BUSY,
+            return plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
                                 "%s/%s and its snapshots would be lost for good; give --yes if "
                                 "you mean it",
                                 name.store, name.vdi);
         fprintf(stderr, "%s/%s (%s) and all its snapshots will be lost for good.\n", name.store,
                 name.vdi, plx_text_size(row.size_bytes, size));
         if (!plx_out_confirm("Delete it?"))
-            return plx_cli_fail(cli, PLX_ERR_BUSY, "nothing was deleted; the answer was not yes");
+            return plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
+                                "nothing was deleted; the answer was not yes");
     }
     if ((rc = plx_session_vdi_delete(cli, &name, plx_cli_get(cli, "lost") != NULL)))
         return rc;

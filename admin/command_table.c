@@ -57,7 +57,8 @@ const struct plx_command plx_commands[] = {
     {"store", "list", NULL, "List the stores that this host knows.",
      "A store that cannot be used is listed, too. The column PROBLEM says why in a word, and "
      "standard error has a sentence for each such store. RELEASED, ELSEWHERE and UNTOLD mean that "
-     "no host has the store, another one has it, or nobody knows: here it can only be read.",
+     "no host has the store, another one has it, or nobody knows: here it can only be read. DOUBT "
+     "means that its registry has lost writes: nothing new is opened for writing.",
      "store list\n"
      "store list --columns name,size_bytes --bytes -q\n"
      "store list --json",
@@ -163,7 +164,7 @@ const struct plx_command plx_commands[] = {
      "partition table. A spare superblock lies behind them, and the others are written again from "
      "it. Look first what the device holds now: a disk that was given to somebody else may still "
      "have a spare superblock of the store that it once belonged to. Of volume 0 the page that "
-     "names the store's host is lost with them; 'store take-over' writes it anew.",
+     "names the store's host is lost with them; 'store take-over' rewrites it.",
      "store restore-superblock /dev/sdb --dry-run\n"
      "store restore-superblock /dev/sdb --i-checked-nobody-uses-it",
      OPTIONS({"i-checked-nobody-uses-it", NULL, "confirm that nothing else uses the device"},
@@ -174,17 +175,18 @@ const struct plx_command plx_commands[] = {
      "To undo this, use 'store import'. Refused while a handler or a command of this host has the "
      "store open.",
      "store forget demo", NULL, plx_cmd_store_forget},
-    {"store", "rebuild-registry", NULL, "Rebuild the registry of a store from the store.",
+    {"store", "rebuild-registry", "[STORE]", "Rebuild the registry of a store from the store.",
      "Use this when the registry is damaged. Everything that the registry knows is read back from "
-     "the store's structures. Give every volume. The new registry replaces the old one as a whole, "
+     "the store's structures. Give the store, or every volume if it is not known here. The new "
+     "registry replaces the old one as a whole, "
      "or nothing changes. What cannot be read is listed, the exit status is 5, and its blocks are "
      "kept until 'vdi forget --lost'. The same applies to virtual disks that the old registry "
      "knows and the store no longer holds. Virtual disks whose record went back to an older state "
      "are refused until 'vdi accept-older'. The command is refused while anybody has the store "
      "open.",
      "store rebuild-registry --volume /srv/demo.plx --dry-run\n"
-     "store rebuild-registry --volume /srv/demo.plx",
-     OPTIONS({"volume", "PATH...", "once for each volume of the store"},
+     "store rebuild-registry demo",
+     OPTIONS({"volume", "PATH...", "once for each volume, if the store is not known here"},
              {"dry-run", NULL, "only read; change nothing"}),
      plx_cmd_store_rebuild},
     {"store", "export-registry", "STORE FILE", "Write a copy of the registry of a store.",
@@ -219,13 +221,26 @@ const struct plx_command plx_commands[] = {
      "virtual disk cannot be made smaller.",
      "vdi resize demo/web --size 200G", OPTIONS({"size", "SIZE", "the new size"}),
      plx_cmd_vdi_resize},
-    {"vdi", "set", "STORE/VDI", "Set the soft limit of a virtual disk.",
+    {"vdi", "rename", "STORE/VDI NEW", "Give a virtual disk another name.",
+     "The virtual disk stays in its store and keeps its UUID, snapshots, labels, protection and "
+     "clones. Nobody may have it open or read one of its snapshots. It is refused while a LUN of "
+     "it or of a snapshot exists, because a LUN knows the disk by its name.",
+     "vdi rename demo/web shop", NULL, plx_cmd_vdi_rename},
+    {"vdi", "set", "STORE/VDI", "Set a virtual disk's soft limit, or its use of the ring.",
      "The limit is reached when that much of the virtual disk holds data. A handler that has the "
      "disk open then tells the initiators of its LUN, as 'store set' describes. Data that only "
-     "snapshots keep does not count.",
+     "snapshots keep does not count. With --ring on, writes are acknowledged as soon as this "
+     "host's write-back ring has them, and are brought to the store in order. Until then the disk "
+     "cannot be used without the ring. --ring auto does so only while the store is slower than "
+     "usual. --ring off waits until the store has everything.",
      "vdi set demo/web --warn-at 80%\n"
-     "vdi set demo/web --warn-at none",
-     OPTIONS({"warn-at", "SIZE|PERCENT", "the limit; none: turn it off"}), plx_cmd_vdi_set},
+     "vdi set demo/web --warn-at none\n"
+     "vdi set demo/db --ring on\n"
+     "vdi set demo/db --ring auto\n"
+     "vdi set demo/db --ring off",
+     OPTIONS({"warn-at", "SIZE|PERCENT", "the limit; none: turn it off"},
+             {"ring", "on|off|auto", "whether this host's ring acknowledges writes (default off)"}),
+     plx_cmd_vdi_set},
     {"vdi", "delete", "STORE/VDI", "Delete a virtual disk and all its snapshots.",
      "Asks for confirmation on a terminal. Without a terminal it is refused unless you give --yes. "
      "Clones of its snapshots stay. The space comes back with the next 'parallax gc'; a handler "
@@ -270,8 +285,10 @@ const struct plx_command plx_commands[] = {
     {"vdi", "import", "FILE STORE/VDI", "Copy a raw image into a virtual disk.",
      "FILE may be '-' for standard input. A virtual disk that does not exist is created with the "
      "size of the file or of --size. A virtual disk that holds data is overwritten only with "
-     "--force. An empty stream is refused, and the end of a stream counts as the end of the image. "
-     "Zeroes take no space. Progress is shown on a terminal.",
+     "--force. If the image is smaller than the disk, the rest of the disk becomes zero. An empty "
+     "stream is refused, and the end of a stream counts as the end of the image. Zeroes take no "
+     "space. After an import was killed, 'vdi info' and 'vdi list' say so; repeat it with --force. "
+     "Progress is shown on a terminal.",
      "vdi import debian.raw demo/web\n"
      "zstdcat db.raw.zst | parallax vdi import - demo/db --size 20G\n"
      "qemu-img convert -O raw old.qcow2 old.raw && parallax vdi import old.raw demo/old",
@@ -370,8 +387,9 @@ const struct plx_command plx_commands[] = {
      "Deletes one snapshot, or all from A to B, including both. Without A the range begins with "
      "the oldest snapshot, and without B it ends with the newest. The newest snapshot always "
      "stays. So does a snapshot that is being read or that a clone began with. A label that you "
-     "give is removed with its snapshot. A range that contains other labels is refused unless you "
-     "give --force. Snapshots that stay keep their labels. A range of which nothing can go is "
+     "give is removed with its snapshot. A snapshot with several labels goes if all are given. A "
+     "range that contains other labels is refused unless you give --force. Snapshots that stay "
+     "keep their labels. A range of which nothing can go is "
      "refused with the reason. A range of times that contains no snapshot deletes nothing and is "
      "no "
      "error. A handler may have the virtual disk open. Blocks "
@@ -454,6 +472,7 @@ const struct plx_command plx_commands[] = {
              {"dry-run", NULL, "only measure; move nothing"}),
      plx_cmd_defrag},
     {"cdp", "on", "STORE/VDI", "Protect a virtual disk continuously: it takes snapshots by itself.",
+     "One snapshot is taken at once, so that you can go back to this moment; 'cdp off' leaves it. "
      "From then on, snapshots are taken wherever the disk is open and while it is written. An idle "
      "disk takes none. Restarts do not end the protection. Each snapshot costs one small log "
      "record, and the first overwrite of a block after it goes to a new block. --keep says which "
@@ -568,6 +587,78 @@ const struct plx_command plx_commands[] = {
      "tree demo\n"
      "tree demo --dot | dot -Tsvg > demo.svg",
      OPTIONS({"dot", NULL, "as a graph for Graphviz"}), plx_cmd_tree},
+
+    {"ring", "create", "STORE PATH [PATH]", "Make a write-back ring for a store on this host.",
+     "A ring is a log on this host's own disks: a file or a block device, or two that mirror each "
+     "other. A file that does not exist is created with the size given by --size, and all of it is "
+     "allocated. A device that holds data is refused unless you give --force. A volume of a store "
+     "is refused always, and so is a ring that may hold writes. This host's own ring of the store "
+     "is not made anew: it becomes known again as it is, under another path, too. A host has one "
+     "ring for each store. "
+     "Handlers that do not know rings cannot open the store afterwards.",
+     "ring create demo /srv/demo.ring --size 64M\n"
+     "ring create san /dev/disk/by-id/nvme-aa /dev/disk/by-id/nvme-bb",
+     OPTIONS({"size", "SIZE", "size of each file that is created, at least 33M"},
+             {"force", NULL, "overwrite devices that hold data"}),
+     plx_cmd_ring_create},
+    {"ring", "list", "[STORE]", "List the rings of this host.",
+     "A ring that cannot be used is listed, too. The column PROBLEM says why in a word, and "
+     "standard error has a sentence for each such ring. Nothing is changed, and a handler may have "
+     "the ring open.",
+     "ring list\n"
+     "ring list demo --json",
+     OPTIONS(TABLE_OPTIONS), plx_cmd_ring_list},
+    {"ring", "info", "STORE|PATH", "Show a ring, its members, and its records of each disk.",
+     "Give the store of a ring of this host, or a path with a '/' for the ring at that path. "
+     "RECORDS are those that the store may not have yet. ASIDE are those that no virtual disk "
+     "claims, such as discarded ones. Nothing is changed. While a handler has the ring open, the "
+     "records are not counted.",
+     "ring info demo\n"
+     "ring info /srv/demo.ring --json",
+     NULL, plx_cmd_ring_info},
+    {"ring", "delete", "STORE|PATH", "Erase a ring that no virtual disk needs.",
+     "A ring is refused if it may hold the newest writes of a virtual disk, even with --force. The "
+     "command asks the store. If the store is not available, you must confirm that no virtual disk "
+     "needs the ring. Files that the ring lay in are not removed. Give a path with a '/' for a "
+     "ring that this host does not know.",
+     "ring delete demo --dry-run\n"
+     "ring delete demo",
+     OPTIONS({"dry-run", NULL, "say whether it would work; change nothing"},
+             {"force", NULL,
+              "even if writes were set aside, a member is lost, or it is another "
+              "host's"},
+             {"i-checked-nobody-needs-it", NULL, "confirm it, where the store cannot be asked"}),
+     plx_cmd_ring_delete},
+    {"ring", "check", "STORE", "Check what this host's ring has against the store.",
+     "Reads all writes that the store lacks, with their checksums, and compares the ring with the "
+     "records of the virtual disks. Changes nothing. 'store check' does this, too, beside all that "
+     "it checks of the store. While somebody has the ring open, only its members are looked at.",
+     "ring check demo", NULL, plx_cmd_ring_check},
+    {"ring", "discard", "STORE/VDI", "Discard a ring's writes to a virtual disk.",
+     "The virtual disk then has the state on the store: an earlier one, without the newest writes. "
+     "Use it if the ring is lost or damaged, or its host is lost. If the ring can still be had, "
+     "'vdi set --ring off' on its host brings its writes to the store instead. If it lies here "
+     "under another path, 'ring create STORE PATH' makes it known. The command says what is lost, "
+     "as far as it can. What a newer state of the store needs stays until it is given again.",
+     "ring discard demo/web --dry-run\n"
+     "ring discard demo/web --yes",
+     OPTIONS({"yes", NULL, "do it, instead of only saying what would be lost"},
+             {"dry-run", NULL, "only say what would be lost; the exit status is 0"}),
+     plx_cmd_ring_discard},
+    {"ring", "repair", "STORE", "Go on with one member of a ring of two, or give it another one.",
+     "A ring of two is not used while a member is missing, because that member may have the newest "
+     "writes. Your word that it is lost for good lets the ring go on with the other one. If it "
+     "comes back, it is not used any more. With --with, the ring is copied to another device, or "
+     "to the old one that came back, and has two members again. No handler may have the ring open "
+     "meanwhile: 'vdi set --ring off' for each disk that uses the ring lets go of it.",
+     "ring repair san --i-checked-the-other-is-lost\n"
+     "ring repair san --with /dev/disk/by-id/nvme-cc",
+     OPTIONS({"with", "PATH", "the new member: a file or a block device"},
+             {"size", "SIZE", "size of the file, if it is created"},
+             {"force", NULL, "overwrite a device that holds data"},
+             {"i-checked-the-other-is-lost", NULL,
+              "the member that is missing never comes back with writes that count"}),
+     plx_cmd_ring_repair},
 
     {"lun", "create", "STORE/VDI[@SNAPSHOT]",
      "Export a virtual disk over iSCSI and print its address.",

@@ -140,8 +140,8 @@ const char *plx_deletion_why(const struct deletion *d, uint64_t seq)
     for (size_t i = 0; i < d->reason_count; i++)
         if (d->reasons[i].seq == seq)
             return d->reasons[i].text;
-    return "the disk went back from it by a rewind, and it goes with all others before that "
-           "rewind; or somebody has just begun to read it";
+    return "it is from before a rewind and is deleted only together with all others from before "
+           "it, or a reader has just opened it";
 }
 
 int plx_deletion_find_reasons(struct deletion *d)

@@ -35,7 +35,7 @@ struct deletion {
     size_t label_count;
     struct reason *reasons;
     size_t reason_count;
-    /* Of these it matters whether they go, ascending: what is single, labelled, or has a reason. */
+    /* Snapshots whose fate is reported, ascending: named singly, labelled, or possibly needed. */
     struct plx_thin_mark *marks;
     size_t mark_count;
     struct plx_thinned sum;

@@ -52,8 +52,12 @@ int plx_instants_parse(struct plx_cli *cli, unsigned count, struct plx_instants 
 
 int plx_instants_open(struct plx_cli *cli, struct plx_instants *instants)
 {
-    int rc = plx_session_instant_open(cli, &instants->to, &instants->to_vdi);
+    int rc = plx_session_settle_time(cli, &instants->to);
 
+    if (!rc && !instants->from_nothing)
+        rc = plx_session_settle_time(cli, &instants->from);
+    if (!rc)
+        rc = plx_session_instant_open(cli, &instants->to, &instants->to_vdi);
     if (!rc && !instants->from_nothing)
         rc = plx_session_instant_open(cli, &instants->from, &instants->from_vdi);
     return rc;

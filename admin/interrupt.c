@@ -10,6 +10,7 @@ bool plx_interrupt_cut_short(void)
     return was_cut_short;
 }
 
+/* MAIN-2 */
 static void on_signal(int number)
 {
     plx_interrupted = number;

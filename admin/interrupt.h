@@ -13,8 +13,9 @@ void plx_interrupt_watch(void);
  * got; 0: none. */
 extern volatile sig_atomic_t plx_interrupted;
 extern bool plx_pipe_ends; /* SIGPIPE is not ignored */
-/* Asked between two steps: true ends the work there. What it cut short cannot pass for the whole:
- * main() makes an error of it (MAIN-2), whatever the command returns. */
+/* Asked between two steps: true ends the work there. Once it has returned true, main() reports an
+ * error even if the command returns 0, so that partial output does not pass for complete
+ * (MAIN-2). */
 bool plx_session_stopped(void);
 /* Whether it was ever true. */
 bool plx_interrupt_cut_short(void);

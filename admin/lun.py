@@ -6,12 +6,16 @@ answer, {"result": ...} or {"error": {"code", "message"}}, from standard output.
 LUN-1  One at a time: targetcli's own lock is held throughout.
 LUN-2  What fails is taken back: a create leaves all of it or nothing.
 LUN-3  Only what a request names is changed, in the kernel and in the saved configuration; objects
-    of other tools, and saved ones that could not be restored, stay as they are.
+    of other tools, and saved ones that could not be restored, stay as they are. A delete names a
+    virtual disk: what exports exactly that goes, whoever made it, its iSCSI LUNs first and then its
+    backstore. For as long as the backstore is there, the disk is open and can be neither renamed nor
+    deleted. A backstore that anything else uses stays: a LUN of another target, or of a fabric that
+    is not iSCSI (loopback, vhost), which is none of ours.
 LUN-4  What somebody else set up keeps its rules. A target that was there before gets a LUN, and
     ACLs for the initiators that the request names, and nothing else: its attributes, portals and
-    ACLs are compared with what is asked for, and a difference is an error. What create makes bears a
-    mark (the target's alias, an ACL's tag) that is saved and restored with it; only that goes
-    again when the last LUN does.
+    ACLs are compared with what is asked for, and a difference is an error. The targets and ACLs
+    that create makes bear a mark (the target's alias, an ACL's tag) that is saved and restored
+    with them; of targets and ACLs only those go again, when the last LUN does.
 LUN-5  Who may log in is always said: the initiators by name, or any.
 LUN-6  A LUN keeps its identity: the unit serial is the virtual disk's (or derived for a snapshot).
 """
@@ -146,9 +150,18 @@ def sessions_of(tpg):
     return sorted({name for name in names if name})
 
 
+def is_iscsi(lun):
+    return lun.parent_tpg.parent_target.fabric_module.name == "iscsi"
+
+
+def iscsi_luns(so):
+    return [lun for lun in so.attached_luns if is_iscsi(lun)]
+
+
 def describe(so, lun=None):
     name = name_in(so.config)
-    row = {"name": name, "backstore": so.name, "size_bytes": so.size, "serial": so.wwn}
+    row = {"name": name, "backstore": so.name, "size_bytes": so.size, "serial": so.wwn, "target": None, "lun": None,
+           "read_only": None, "portals": [], "addresses": [], "initiators": [], "address": None}
     if lun:
         tpg = lun.parent_tpg
         target = tpg.parent_target
@@ -359,9 +372,14 @@ def leave(tpg):
 
 
 def delete(request):
+    """LUN-3"""
     so = find_backstore(request)
-    luns = [l for l in (so.attached_luns if so else ())
+    luns = [l for l in (iscsi_luns(so) if so else ())
             if request["target"] in (None, l.parent_tpg.parent_target.wwn)]
+    others = [l.parent_tpg.parent_target for l in (so.attached_luns if so else ()) if not is_iscsi(l)]
+    if others and not luns and not request["target"]:
+        raise Failure("BUSY", f"{name_in(so.config)} is exported by {others[0].wwn} ({others[0].fabric_module.name}), "
+                      "which 'parallax lun create' did not make; delete its LUN there first")
     if not luns and (not so or request["target"]):
         raise Failure("NOT_FOUND", f"{name_in(config_of(request))} is not exported"
                       + (f" by {request['target']}" if request["target"] else ""))
@@ -382,12 +400,22 @@ def delete(request):
     return {"deleted": len(luns)}
 
 
+def exports(request):
+    """What exports the disk or a snapshot of it, now or after the next start of the target."""
+    running = {name_in(so.config) for so in our_backstores()}
+    saved = {name_in(o["config"]) for o in load_saved().get("storage_objects", [])
+             if o.get("plugin") == "user" and o.get("config", "").startswith(SUBTYPE)}
+    wanted = {f"{store}/{request['vdi']}" for store in request["stores"]}
+    return [{"name": name, "running": name in running} for name in sorted(running | saved)
+            if name.partition("@")[0] in wanted]
+
+
 def list_all(request):
     rows = []
     for so in our_backstores():
         if request.get("store") in (None, name_in(so.config).partition("/")[0]):
-            rows += [describe(so, lun) for lun in so.attached_luns] or [describe(so)]
-    return sorted(rows, key=lambda row: (row["name"], row.get("target", ""), row.get("lun", 0)))
+            rows += [describe(so, lun) for lun in iscsi_luns(so)] or [describe(so)]
+    return sorted(rows, key=lambda row: (row["name"], row["target"] or "", row["lun"] or 0))
 
 
 def refresh(request):
@@ -437,16 +465,19 @@ def merge_target(saved, wwn, paths):
     return bool(old)
 
 
-def save(backstores, targets):
-    """Puts the named objects, as they are now, into the configuration that is restored at boot. False: not all."""
+def load_saved():
     try:
         with open(SAVED, encoding="utf-8") as file:
-            saved = json.load(file)
+            return json.load(file)
     except FileNotFoundError:
-        saved = {"storage_objects": [], "targets": [], "fabric_modules": []}
+        return {"storage_objects": [], "targets": [], "fabric_modules": []}
     except ValueError as error:
         raise Failure("SYSTEM", f"{SAVED} is damaged ({error}); repair it or move it away") from error
 
+
+def save(backstores, targets):
+    """Puts the named objects, as they are now, into the configuration that is restored at boot. False: not all."""
+    saved = load_saved()
     objects = saved.setdefault("storage_objects", [])
     objects[:] = [o for o in objects if o.get("plugin") != "user" or o.get("name") not in backstores]
     objects += [so.dump() for so in our_backstores() if so.name in backstores]
@@ -470,7 +501,8 @@ def main():
             raise Failure("UNSUPPORTED", f"{why_not}; install the package targetcli-fb")
         if os.geteuid() != 0:
             raise Failure("PERMISSION", "the kernel's target can be changed by root only; run it with sudo")
-        operation = {"create": create, "delete": delete, "list": list_all, "refresh": refresh}[request["op"]]
+        operation = {"create": create, "delete": delete, "list": list_all, "exports": exports,
+                     "refresh": refresh}[request["op"]]
         with open(LOCK, "a", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             answer = {"result": operation(request)}

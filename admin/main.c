@@ -9,6 +9,7 @@
  *     SIGPIPE at the end without a message. If it changes something, it finishes the change first.
  *     Where SIGPIPE is ignored, the closed pipe is an ordinary write error.
  */
+#include <inttypes.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
@@ -38,6 +39,8 @@ static int run(struct plx_cli *cli, int argc, char **argv)
                             cli->command ? cli->command->verb : NULL);
     rc = cli->command->run(cli);
     rc = plx_attach_name_damage(cli->session.attach, rc, &cli->fault);
+    rc = plx_session_name_doubt(cli, rc);
+    plx_attach_name_unclaimed(cli->session.attach, rc, &cli->fault);
     plx_session_note_garbage(cli, rc);
     struct plx_fault said = cli->fault;
     int closed = plx_session_close(cli);
@@ -45,6 +48,19 @@ static int run(struct plx_cli *cli, int argc, char **argv)
         return closed;
     cli->fault = said;
     return rc;
+}
+
+static void tell_chosen(const struct plx_cli *cli)
+{
+    char time[48];
+
+    for (unsigned i = 0; i < cli->chosen_count; i++) {
+        const struct plx_name *name = &cli->chosen[i].name;
+        const struct plx_snapshot_info *snapshot = &cli->chosen[i].snapshot;
+
+        plx_out_note(cli, "%s/%s@%s was snapshot %" PRIu64 ", of %s", name->store, name->vdi,
+                     name->snapshot, snapshot->seq, plx_text_time(snapshot->time_ns, time));
+    }
 }
 
 int main(int argc, char **argv)
@@ -70,5 +86,8 @@ int main(int argc, char **argv)
     rc = rc ? rc : finished;
     if (plx_interrupted && (rc || plx_interrupt_cut_short()))
         rc = plx_cli_interrupted(&cli, rc);
-    return rc ? plx_out_error(&cli, rc) : PLX_EXIT_OK;
+    if (rc)
+        return plx_out_error(&cli, rc);
+    tell_chosen(&cli);
+    return PLX_EXIT_OK;
 }

@@ -1,10 +1,11 @@
 /* output.c - what the command prints. See output.h for what goes where.
  *
  * OUTPUT-1  Errors and notes are printed to stderr here only, and progress in progress.c, so that
- *     -q, --json and a progress bar's line are respected everywhere. Two commands write to stderr
- *     themselves: an export lists what it could not read (cmd_transfer.c), and a deletion asks
- *     (cmd_vdi.c). Tables and objects on stdout come from here; help, drawings and single lines are
- *     printed directly.
+ *     -q, --json and a progress bar's line are respected everywhere. A warning is printed in spite
+ *     of -q and --json: without it, the output would be taken for more than it is. Two commands
+ *     write to stderr themselves: an export lists what it could not read (cmd_transfer.c), and a
+ *     deletion asks (cmd_vdi.c). Tables and objects on stdout come from here; help, drawings and
+ *     single lines are printed directly.
  * OUTPUT-2  Tables, objects, lines, notes and errors for people pass put_text(), which escapes what
  *     a terminal would obey. Names, paths and findings may come from a store or a command line of
  *     somebody who means harm. In JSON, jansson escapes them. In drawings, names are made plain
@@ -227,15 +228,37 @@ static const char *cell_text(const struct plx_column *column, const json_t *row,
     return space;
 }
 
+static void give_key(json_t *object, const char *key)
+{
+    if (!json_object_get(object, key))
+        json_object_set_new(object, key, json_null());
+}
+
+void plx_out_keys(json_t *object, ...)
+{
+    const char *key;
+    va_list keys;
+
+    va_start(keys, object);
+    while ((key = va_arg(keys, const char *)))
+        give_key(object, key);
+    va_end(keys);
+}
+
+static void give_columns(json_t *object, const struct plx_column *columns)
+{
+    for (const struct plx_column *c = columns; c->key; c++)
+        give_key(object, c->key);
+}
+
 void plx_out_set_time(json_t *object, const char *key, uint64_t time_ns)
 {
     char text[48], twin[64];
 
-    if (!time_ns)
-        return;
-    json_object_set_new(object, key, json_string(plx_text_time(time_ns, text)));
     snprintf(twin, sizeof twin, "%s_ns", key);
-    json_object_set_new(object, twin, json_integer((json_int_t)time_ns));
+    json_object_set_new(object, key,
+                        time_ns ? json_string(plx_text_time(time_ns, text)) : json_null());
+    json_object_set_new(object, twin, time_ns ? json_integer((json_int_t)time_ns) : json_null());
 }
 
 void plx_out_json(json_t *value)
@@ -400,12 +423,8 @@ static void print_json_row(const struct plx_table *table, const json_t *row)
 {
     json_t *some = table->chosen ? json_object() : NULL;
 
-    for (const struct plx_column *c = table->columns; some && c->key; c++) {
-        json_t *value = json_object_get(row, c->key);
-
-        if (value)
-            json_object_set(some, c->key, value);
-    }
+    for (const struct plx_column *c = table->columns; some && c->key; c++)
+        json_object_set(some, c->key, json_object_get(row, c->key));
     json_dumpf(some ? some : row, stdout, JSON_ONE_LINE);
     json_decref(some);
 }
@@ -413,6 +432,7 @@ static void print_json_row(const struct plx_table *table, const json_t *row)
 void plx_table_row(struct plx_table *table, json_t *row)
 {
     table->rows++;
+    give_columns(row, table->columns);
     if (table->cli->json) {
         fputs(table->rows > 1 ? ",\n " : "\n ", stdout);
         print_json_row(table, row);
@@ -442,6 +462,7 @@ void plx_out_object(const struct plx_cli *cli, const struct plx_column *columns,
     unsigned width = 0;
     char space[CELL_MAX];
 
+    give_columns(object, columns);
     if (cli->json) {
         plx_out_json(object);
         return;
@@ -465,7 +486,7 @@ static void flush_out(void)
         keep_out_errno();
 }
 
-/* Behind what it is about, where both go to one place. */
+/* Flushes stdout first, so that a note follows the output it refers to. */
 /* OUTPUT-1 */
 void plx_out_note(const struct plx_cli *cli, const char *format, ...)
 {
@@ -473,6 +494,17 @@ void plx_out_note(const struct plx_cli *cli, const char *format, ...)
 
     if (cli->quiet || cli->json)
         return;
+    flush_out();
+    va_start(args, format);
+    print_line(stderr, format, args);
+    va_end(args);
+}
+
+/* OUTPUT-1 */
+void plx_out_warning(const char *format, ...)
+{
+    va_list args;
+
     flush_out();
     va_start(args, format);
     print_line(stderr, format, args);
@@ -526,10 +558,11 @@ static const char *advise_on_space(const struct plx_cli *cli, char ret_text[ADVI
 
     if (!cli->garbage_in[0])
         return otherwise;
-    snprintf(ret_text, ADVICE_TEXT,
-             "'parallax gc %s' frees what was deleted or shared and has not come back yet; if that "
-             "is not enough, %s",
-             cli->garbage_in, otherwise);
+    snprintf(
+        ret_text, ADVICE_TEXT,
+        "'parallax gc %s' may free what was deleted or shared and has not come back yet; if that "
+        "is not enough, %s",
+        cli->garbage_in, otherwise);
     return ret_text;
 }
 
@@ -544,6 +577,10 @@ static const char *advice(const struct plx_cli *cli, int code, char ret_text[ADV
     case PLX_ERR_CORRUPT:
     case PLX_ERR_REGISTRY:
         return "run 'parallax store check'";
+    case PLX_ERR_DOUBT:
+        return strstr(cli->fault.text, "'parallax ") ? NULL
+                                                     : "'parallax store rebuild-registry' rebuilds "
+                                                       "its registry from the store";
     case PLX_ERR_STICKY:
     case PLX_ERR_FENCED:
         return "nothing was lost that was acknowledged; try again";
@@ -570,20 +607,20 @@ int plx_out_fill_descriptors(void)
     return 0;
 }
 
-int plx_out_not_closed(struct plx_cli *cli, int rc)
+int plx_out_not_closed(struct plx_cli *cli, int rc, const char *why)
 {
-    const char *text = plx_error_text(rc);
+    int bytes = (int)plx_min_u64(strcspn(why, ";"), 200);
     bool full = plx_error_class(rc) == PLX_CLASS_NOSPACE;
 
     if (!full)
         return plx_cli_fail(cli, rc,
-                            "closing the store: %s; what was done is done, and the next command "
+                            "closing the store: %.*s; what was done is done, and the next command "
                             "that changes the store puts the rest in order",
-                            text);
+                            bytes, why);
     plx_out_note(cli,
-                 "what this command had reserved of the store could not be given back (%s): the "
+                 "what this command had reserved of the store could not be given back (%.*s): the "
                  "next command that finds room does so",
-                 text);
+                 bytes, why);
     return 0;
 }
 
@@ -599,7 +636,7 @@ int plx_out_error(const struct plx_cli *cli, int code)
            : strchr(text, ';')   ? NULL
                                  : advice(cli, code, text_of_advice);
     if (cli->json) {
-        json_t *error = json_pack("{s:{s:s,s:i,s:o,s:s*}}", "error", "code", error_name(code),
+        json_t *error = json_pack("{s:{s:s,s:i,s:o,s:s?}}", "error", "code", error_name(code),
                                   "number", -code, "message", plx_out_string(text), "advice", todo);
         json_dumpf(error, stderr, JSON_ONE_LINE);
         fputc('\n', stderr);

@@ -6,7 +6,9 @@
  * or of each JSON object; with the second one sizes are exact. Data goes to stdout; notes,
  * progress and errors go to stderr, and -q silences the first two.
  *
- * In JSON sizes are exact bytes, times RFC 3339 with a twin in nanoseconds since 1970.
+ * In JSON sizes are exact bytes, times RFC 3339 with a twin in nanoseconds since 1970. All objects
+ * of one kind have the same keys; null is the value of what is not known or does not apply. Tables
+ * and plx_out_object() see to it for the keys of their columns, plx_out_keys() for others.
  */
 #ifndef PLX_ADMIN_OUTPUT_H
 #define PLX_ADMIN_OUTPUT_H
@@ -43,7 +45,9 @@ struct plx_table {
     bool chosen; /* by --columns */
     uint64_t rows;
     bool streaming;
-    bool changes; /* rows tell of what is changed: they end with that, whoever reads them */
+    /* Each row reports a change just made, so the command does not stop when the reader of its
+     * output has gone. */
+    bool changes;
 };
 
 /* USAGE: --columns names one that there is not; then there is no table. At most COLUMNS_MAX. */
@@ -55,7 +59,9 @@ void plx_table_end(struct plx_table *table);
 
 /* One object: "Title: value" lines. Takes the reference. */
 void plx_out_object(const struct plx_cli *cli, const struct plx_column *columns, json_t *object);
-/* "key": RFC 3339 and "key_ns"; nothing for time 0. */
+/* Gives the object those of these keys that it lacks, with null. The list ends with NULL. */
+void plx_out_keys(json_t *object, ...) __attribute__((sentinel));
+/* "key": RFC 3339 and "key_ns"; null for time 0. */
 void plx_out_set_time(json_t *object, const char *key, uint64_t time_ns);
 /* JSON only; takes the reference. */
 void plx_out_json(json_t *value);
@@ -76,12 +82,16 @@ void plx_out_counters(const struct plx_cli *cli, json_t *counters);
 /* One line on stderr, unless -q or --json. */
 void plx_out_note(const struct plx_cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The command did what it should, and closing the store failed with rc. Fills the fault; 0: a full
- * file system below is the reason, which costs nothing, and is only noted. */
-int plx_out_not_closed(struct plx_cli *cli, int rc);
-/* First of all. Where standard input, output or errors are closed a volume would get their number,
- * and the output. What stands in their place cannot be used in that direction, so that nothing is
- * lost without a word. */
+/* One line on stderr, with -q and --json, too: the output is less than what was asked for, and
+ * neither its form nor the exit status says so. */
+void plx_out_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* For a command that succeeded but could not close the store (error rc). Fills the fault with
+ * `why`, without its advice. Returns 0 and only prints a note if the cause is a full file system,
+ * which does no harm. */
+int plx_out_not_closed(struct plx_cli *cli, int rc, const char *why);
+/* Call it first in main(). If descriptor 0, 1 or 2 is closed, a volume opened later would get that
+ * number and receive the command's output. What stands in their place cannot be used in that
+ * direction, so that nothing is lost without a word. */
 int plx_out_fill_descriptors(void);
 /* Prints cli->fault for a code and returns the exit status. */
 int plx_out_error(const struct plx_cli *cli, int code);
@@ -99,9 +109,11 @@ struct plx_progress {
 
 void plx_progress_begin(struct plx_progress *progress, const struct plx_cli *cli, const char *what,
                         uint64_t total);
-/* Of what has parts: begins, and begins anew where it comes to another one. Only progress->cli has
+/* Of what has parts: begins, and begins again where it comes to another one. Only progress->cli has
  * to be set before; no part need ever come. */
 void plx_progress_part(struct plx_progress *progress, const char *what, uint64_t total);
+/* Of what becomes less, and may become more meanwhile: `what` has so many bytes left. */
+void plx_progress_left(struct plx_progress *progress, const char *what, uint64_t left);
 /* Redraws at most ten times a second: bytes, percent, rate, time left. */
 void plx_progress_show(struct plx_progress *progress, uint64_t done);
 /* Makes room for another line. */

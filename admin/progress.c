@@ -53,6 +53,13 @@ void plx_progress_show(struct plx_progress *progress, uint64_t done)
     fflush(stderr);
 }
 
+void plx_progress_left(struct plx_progress *progress, const char *what, uint64_t left)
+{
+    if (left > progress->total || !progress->total)
+        plx_progress_part(progress, what, left);
+    plx_progress_show(progress, progress->total - plx_min_u64(left, progress->total));
+}
+
 void plx_progress_clear(struct plx_progress *progress)
 {
     if (progress->on && progress->shown_ns) {

@@ -24,12 +24,13 @@
 #include "registry/collections.h"
 #include "registry/embedded.h"
 #include "registry/instance.h"
+#include "registry/lost.h"
 #include "registry/paths.h"
 
 #define SECOND_NS 1000000000ull
 #define MS_NS 1000000ull
-#define TELL_NS SECOND_NS         /* so long nobody needs to be told of */
-#define PAUSE_MIN_NS (10 * MS_NS) /* once or twice that, and ever longer, */
+#define TELL_NS SECOND_NS         /* shorter waits are not reported */
+#define PAUSE_MIN_NS (10 * MS_NS) /* first pause: once or twice that; later ones grow */
 #define PAUSE_MAX_NS (200 * MS_NS)
 
 /* ---- Waiting for other commands ---- */
@@ -95,6 +96,16 @@ int plx_session_paths(struct plx_cli *cli, struct plx_paths **ret_paths)
     return rc;
 }
 
+/* A disk's ring is drained, which may take long. */
+static bool on_draining(void *context, uint64_t left)
+{
+    struct plx_cli *cli = context;
+
+    if (cli->session.draining)
+        plx_progress_left(cli->session.draining, "draining the ring", left);
+    return plx_session_stopped();
+}
+
 static int open_attach(struct plx_cli *cli, const struct plx_attach_options *options)
 {
     struct plx_session *s = &cli->session;
@@ -103,6 +114,8 @@ static int open_attach(struct plx_cli *cli, const struct plx_attach_options *opt
 
     PLX_ASSERT(!s->attach && !s->registry);
     waiting.patience = plx_session_patience(cli);
+    waiting.draining = on_draining;
+    waiting.context = cli;
     if (!rc)
         rc = plx_attach_open(&waiting, &s->attach, &cli->fault);
     if (!rc)
@@ -129,14 +142,19 @@ void plx_session_row(struct plx_cli *cli, struct plx_registry_store *ret_row)
     plx_attach_row(cli->session.attach, ret_row);
 }
 
+static void tell_doubt(struct plx_cli *cli, const struct plx_registry_store *row)
+{
+    if (row->doubt[0])
+        plx_out_note(cli, "store %s is in doubt, so nothing new is opened for writing: %s",
+                     row->name, row->doubt);
+}
+
 void plx_session_tell_doubt(struct plx_cli *cli)
 {
     struct plx_registry_store row;
 
     plx_session_row(cli, &row);
-    if (row.doubt[0])
-        plx_out_note(cli, "store %s is in doubt, so nothing new is opened for writing: %s",
-                     row.name, row.doubt);
+    tell_doubt(cli, &row);
 }
 
 json_t *plx_session_doubt(struct plx_cli *cli)
@@ -145,6 +163,41 @@ json_t *plx_session_doubt(struct plx_cli *cli)
 
     plx_session_row(cli, &row);
     return row.doubt[0] ? plx_out_string(row.doubt) : json_null();
+}
+
+/* What the schema says of a store in doubt, which cannot say what was seen (0007_trust.sql). */
+#define SCHEMA_ON_DOUBT "the registry has lost writes ("
+
+/* Refused by what is noted in the registry. What a command saw that succeeded is said as well. */
+int plx_session_name_doubt(struct plx_cli *cli, int rc)
+{
+    const struct plx_session *s = &cli->session;
+    struct plx_registry_lost *lost = NULL;
+    struct plx_registry_store row;
+    size_t count = 0;
+    char said[sizeof cli->fault.text];
+
+    if (!s->attach || !s->registry ||
+        (rc != PLX_ERR_REGISTRY && (rc || !plx_attach_found_doubt(s->attach))))
+        return rc;
+    plx_session_row(cli, &row);
+    if (plx_registry_store_get(s->registry, row.uuid, &row))
+        return rc;
+    if (!rc) {
+        tell_doubt(cli, &row);
+        return 0;
+    }
+    if (!row.doubt[0] && (plx_registry_lost_list(s->registry, row.id, &lost, &count) || !count))
+        return rc;
+    free(lost);
+    memcpy(said, cli->fault.text, sizeof said);
+    if (row.doubt[0] && strstr(said, SCHEMA_ON_DOUBT))
+        return plx_cli_fail(cli, PLX_ERR_DOUBT, "store %s is in doubt: %s%s", row.name, row.doubt,
+                            plx_registry_doubt_advice(&row));
+    if (row.doubt[0] && strstr(said, plx_error_text(rc)))
+        return plx_cli_fail(cli, PLX_ERR_DOUBT, "store %s is in doubt: %s%s%.100s", row.name,
+                            row.doubt, plx_registry_doubt_advice(&row), said + strcspn(said, ";"));
+    return plx_cli_fail(cli, PLX_ERR_DOUBT, "%s", said);
 }
 
 static bool read_tenant(struct plx_session *s, struct plx_tenant *ret_tenant)
@@ -181,7 +234,7 @@ static const char *describe_tenant(const struct plx_tenant *tenant, const struct
             ret_text, PLX_SESSION_TENANT_TEXT,
             "the home page of store %s is lost, so nobody knows which host has it: here it can "
             "only be read; when no other has, 'parallax store take-over %s --any "
-            "--i-checked-it-is-off' writes the page anew",
+            "--i-checked-it-is-off' rewrites the page",
             known->name, known->name);
         return "UNTOLD";
     }
@@ -213,8 +266,10 @@ void plx_session_tell_host(struct plx_cli *cli, const char *store, json_t *objec
     struct plx_tenant tenant;
     struct plx_known known;
 
-    if (!read_tenant(&cli->session, &tenant))
+    if (!read_tenant(&cli->session, &tenant)) {
+        plx_out_keys(object, "host", "ours", NULL);
         return;
+    }
     bool free = plx_uuid_is_zero(&tenant.host);
     json_object_set_new(object, "host", free ? json_null() : plx_out_string(tenant.host_name));
     json_object_set_new(object, "ours", json_boolean(tenant.ours));
@@ -237,9 +292,11 @@ int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mo
     struct plx_attach_options options = {.store = store,
                                          .state_dir = cli->state_dir,
                                          .role = "admin",
-                                         .read_only = mode == PLX_SESSION_READ,
+                                         .read_only = mode <= PLX_SESSION_CHECK,
+                                         .checks = mode == PLX_SESSION_CHECK,
                                          .grows = mode == PLX_SESSION_GROW,
-                                         .brief = true};
+                                         .rings = mode == PLX_SESSION_MEASURE,
+                                         .brief = mode != PLX_SESSION_MEASURE};
 
     return open_attach(cli, &options);
 }
@@ -271,9 +328,9 @@ int plx_session_each_store(struct plx_cli *cli, const char *store,
     if (!count && !*store)
         plx_out_note(
             cli,
-            "no store is known in %s/stores; 'parallax store format' makes one, 'parallax "
-            "store import --volume PATH' makes an existing one known here, --state-dir looks "
-            "elsewhere",
+            "no store is known in %s/stores; 'parallax store format' makes one, 'parallax store "
+            "scan' looks for existing ones, 'parallax store import --volume PATH' makes one of "
+            "those known here, --state-dir looks elsewhere",
             cli->session.paths->state);
     for (size_t i = 0; i < count && !plx_session_stopped(); i++) {
         if (*store && strcmp(store, list[i].name) != 0 && strcmp(store, list[i].identity) != 0)
@@ -325,16 +382,16 @@ void plx_session_note_garbage(struct plx_cli *cli, int error)
 int plx_session_close(struct plx_cli *cli)
 {
     struct plx_session *s = &cli->session;
-    struct plx_fault fenced = {0};
+    struct plx_fault fenced = {0}, why = {0};
     int rc = plx_session_vdi_close(cli);
 
     if (s->attach) {
         int lost = plx_attach_fenced(s->attach, &fenced);
-        int closed = plx_attach_close(s->attach);
+        int closed = plx_attach_close_why(s->attach, &why);
         if (lost) /* everything else that went wrong follows from it */
             rc = plx_cli_fail(cli, lost, "%s", fenced.text);
         else if (!rc && closed)
-            rc = plx_out_not_closed(cli, closed);
+            rc = plx_out_not_closed(cli, closed, why.text);
     }
     free(s->paths);
     *s = (struct plx_session){0};
@@ -361,12 +418,29 @@ int plx_session_vdi_row(struct plx_cli *cli, const struct plx_name *name,
 
 static const struct plx_attach_vdi_options as_it_is = {.overwrite = -1};
 
+/* Of the newest state: what a ring has, the store does not have yet. */
+static void tell_ring(const struct plx_name *name, const struct plx_vdi *vdi)
+{
+    struct plx_vdi_info info;
+
+    plx_vdi_get_info(vdi, &info);
+    if (plx_ring_is_marked(&info.mark))
+        plx_out_warning("%s/%s: its newest writes may lie on a write-back ring only; what is read "
+                        "is the state that the store has, from before them; 'parallax vdi set "
+                        "%s/%s --ring off' brings them to the store",
+                        name->store, name->vdi, name->store, name->vdi);
+}
+
 int plx_session_instant_open(struct plx_cli *cli, const struct plx_name *name,
                              struct plx_vdi **ret_vdi)
 {
-    return plx_attach_vdi_open(cli->session.attach, name->vdi,
-                               *name->snapshot ? name->snapshot : "0", &as_it_is, ret_vdi,
-                               &cli->fault);
+    int rc =
+        plx_attach_vdi_open(cli->session.attach, name->vdi, *name->snapshot ? name->snapshot : "0",
+                            &as_it_is, ret_vdi, &cli->fault);
+
+    if (!rc && !*name->snapshot)
+        tell_ring(name, *ret_vdi);
+    return rc;
 }
 
 void plx_session_instant_close(struct plx_cli *cli, struct plx_vdi *vdi)

@@ -17,20 +17,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "attach/attach.h"
+#include "attach/attach_ring.h"
 #include "attach/known.h"
 #include "interrupt.h"
 #include "registry/retention.h"
 #include "text.h"
 
 struct plx_cli;
+struct plx_progress;
 
 struct plx_session {
     struct plx_paths *paths;
     struct plx_registry *registry; /* the attach's */
     struct plx_attach *attach;
     struct plx_vdi *vdi;
-    bool no_stores; /* said by plx_session_each_store() */
+    struct plx_progress *draining; /* of a ring, while a disk is opened; may be NULL */
+    bool no_stores;                /* said by plx_session_each_store() */
 };
 
 /* How long a command has waited for others, of all that it may (--wait). */
@@ -42,17 +44,20 @@ struct plx_session_waiting {
 
 enum plx_session_mode {
     PLX_SESSION_READ,
+    PLX_SESSION_CHECK, /* likewise, also of a store with a volume that went back */
     PLX_SESSION_WRITE,
-    PLX_SESSION_GROW, /* likewise, to make the store larger */
+    PLX_SESSION_GROW,    /* likewise, to make the store larger */
+    PLX_SESSION_MEASURE, /* likewise, with its volumes opened as a handler opens them */
 };
 
 /* For what is waited for beside an attach, as long as --wait says. */
 const struct plx_patience *plx_session_patience(struct plx_cli *cli);
 /* Where the state lies; the session's. */
 int plx_session_paths(struct plx_cli *cli, struct plx_paths **ret_paths);
-/* Calls visit for each store that is known here, or for the named one ("": each), in the order of
- * their names. It opens what it needs. One that fails is said on stderr, and the others go on; the
- * first failure is returned. Where none is known, that is said: where was looked, what comes next.
+/* Calls visit for each store that is known here, ordered by name, or for the named store ("":
+ * each). visit opens what it needs. A failure is printed on stderr, the other stores are still
+ * visited, and the first failure is returned. If no store is known, a note says where was looked
+ * and what to do.
  */
 int plx_session_each_store(struct plx_cli *cli, const char *store,
                            int (*visit)(struct plx_cli *cli, const struct plx_known *known,
@@ -65,7 +70,7 @@ int plx_session_registry(struct plx_cli *cli, const char *store,
 void plx_session_row(struct plx_cli *cli, struct plx_registry_store *ret_row);
 /* A store and its registry. */
 int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mode mode);
-/* Whether the store was this command's until now; asked before the result gets its name, and by
+/* Whether this host still has the store; asked before the result gets its name, and by
  * plx_session_close(). FENCED: as plx_attach_fenced(). */
 int plx_session_fenced(struct plx_cli *cli);
 /* If the command failed for want of space in the store, and a collection may free some: the advice
@@ -75,13 +80,16 @@ void plx_session_note_garbage(struct plx_cli *cli, int error);
 int plx_session_close(struct plx_cli *cli);
 
 struct plx_store *plx_session_store(struct plx_cli *cli);
-/* Sends a command without arguments to every other instance that listens on this host; *ret_told of
- * them took it, *ret_why (code 0 before) says what the last one said that did not. */
+/* Sends a command without arguments to every other instance that listens on this host. *ret_told is
+ * the number of instances that obeyed. *ret_why (code 0 before) is the last refusal, if any. */
 int plx_session_tell(struct plx_cli *cli, const char *store, const char *command,
                      unsigned *ret_told, struct plx_fault *ret_why);
-/* Says so when the store is in doubt (registry.h), which only what adds or changes something finds
- * out otherwise. */
+/* Prints a note if the store is in doubt (registry.h). Only commands that change something are
+ * refused for it, so the others print this note. */
 void plx_session_tell_doubt(struct plx_cli *cli);
+/* Call it with the error of a failed command: one that was refused for what is in doubt, or lost,
+ * becomes DOUBT. */
+int plx_session_name_doubt(struct plx_cli *cli, int rc);
 /* What was seen, for people; null: nothing. */
 json_t *plx_session_doubt(struct plx_cli *cli);
 #define PLX_SESSION_TENANT_TEXT 512
@@ -115,9 +123,24 @@ int plx_session_vdi_create(struct plx_cli *cli, const struct plx_vdi_create_opti
                            const struct plx_name *parent);
 /* lost: as plx_attach_vdi_delete(). */
 int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name, bool lost);
+/* Only here: whoever has it open knows it by its name. */
+int plx_session_vdi_rename(struct plx_cli *cli, const struct plx_name *name, const char *new_name);
 int plx_session_vdi_resize(struct plx_cli *cli, const struct plx_name *name, uint64_t bytes);
 int plx_session_vdi_protect(struct plx_cli *cli, const struct plx_name *name,
                             const struct plx_protection *protection);
+/* Has it use its ring so where it is open. *ret_live false: no handler has it open. */
+int plx_session_vdi_ring_use(struct plx_cli *cli, const struct plx_name *name,
+                             enum plx_ring_setting use, bool *ret_live);
+/* Discards a ring's writes to it. Only here: an instance that has the disk open has the ring,
+ * too. */
+int plx_session_vdi_discard_ring(struct plx_cli *cli, const struct plx_name *name);
+struct plx_session_ring {
+    bool live; /* a handler has the disk open, and says: */
+    struct plx_ringed_info info;
+    char waits_for[32]; /* why draining waits, the name of an error; empty: it does not */
+};
+int plx_session_vdi_ring(struct plx_cli *cli, const struct plx_name *name,
+                         struct plx_session_ring *ret_ring);
 /* Whether an instance that answers on this host has it open. */
 int plx_session_vdi_is_live(struct plx_cli *cli, const struct plx_name *name, bool *ret_live);
 /* Back to snapshot seq; of the state before: its label and snapshot. */
@@ -129,6 +152,8 @@ int plx_session_vdi_resume(struct plx_cli *cli, const struct plx_name *name);
 struct plx_session_thinning {
     struct plx_cli *cli;
     const struct plx_name *name;
+    struct plx_progress *progress; /* in snapshots, all before `first` are through; NULL: none */
+    uint64_t first, before;        /* before: those of earlier ranges */
 };
 struct plx_retention_work plx_session_thin_work(struct plx_session_thinning *thinning);
 /* What is long and done by the handler of this host that has the store open, if there is one, else
@@ -167,7 +192,16 @@ bool plx_session_ask_room(struct plx_cli *cli, uint64_t instance,
 /* What name->snapshot stands for; NOT_FOUND when there is no such snapshot. */
 int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,
                                  struct plx_snapshot_info *ret_info);
-/* label may be empty. */
+/* If it is a time, the command says at its end which snapshot it chose. */
+void plx_session_tell_chosen(struct plx_cli *cli, const struct plx_name *name,
+                             const struct plx_snapshot_info *chosen);
+/* If name->snapshot is a time: says which snapshot that is, and name has its number from then on.
+ */
+int plx_session_settle_time(struct plx_cli *cli, struct plx_name *name);
+/* EXISTS if a snapshot has the label: before one is taken that would have none then. */
+int plx_session_label_unused(struct plx_cli *cli, const struct plx_name *name, const char *label);
+/* label may be empty. Under the disk's lock it is looked at once more, so that of several commands
+ * for one label one takes a snapshot. */
 int plx_session_snapshot_create(struct plx_cli *cli, const struct plx_name *name, const char *label,
                                 uint64_t *ret_seq, uint64_t *ret_time_ns);
 int plx_session_label_set(struct plx_cli *cli, const struct plx_name *name, const char *label,

@@ -1,5 +1,5 @@
 /* session_inside.h - what session.c, session_live.c, session_vdi.c and session_jobs.c share; the
- * rules SESSION-1 to SESSION-3 are session.c's. */
+ * rules SESSION-1 to SESSION-4 are session.c's. */
 #ifndef PLX_ADMIN_SESSION_INSIDE_H
 #define PLX_ADMIN_SESSION_INSIDE_H
 

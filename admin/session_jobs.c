@@ -155,7 +155,7 @@ static int dedup_here(struct plx_cli *cli, const struct plx_session_job *how,
 /* This process's affair even if a handler shares: the loop stands still, no disk is open. */
 static int allow_common(struct plx_cli *cli)
 {
-    const struct plx_attach_growth growth = {.common = true};
+    const struct plx_attach_growth growth = {.allow = plx_store_allow_common};
     struct plx_grown grown;
 
     return plx_store_allows_common(plx_session_store(cli))

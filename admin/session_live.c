@@ -10,6 +10,8 @@
  *   protect {"mode", "retention"}
  *   rewind {"seq"} -> {"label", "seq", "time_ns"}
  *   keyframe, resume
+ *   ring {"use"}                         ring-status -> struct plx_ringed_info, by its names, and
+ *     "waits_for" if draining waits: the name of an error
  *   move {"offset", "length", "windows", "blocks", "dry_run"} -> struct plx_move, by its names; if
  *     it ended early, with "code" and "message"
  *   thin {"after", "upto", "before_ns", "every_ns", "dry_run", "rewinds_only", "marks": [{"seq",
@@ -23,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "output.h"
 #include "registry/names.h"
 #include "registry/paths.h"
 #include "session_inside.h"
@@ -33,8 +36,9 @@
 
 /* ---- Whoever else has it open ---- */
 
-/* The control socket of an instance. NOT_FOUND: it has none, or is gone: its number alone may be
- * that of somebody who has the store open that this one is a copy of. */
+/* The control socket of an instance. NOT_FOUND: no socket, or the instance is dead. The number
+ * alone proves nothing: an instance of the original store may have the same one if this store is a
+ * copy. */
 static int connect_to(struct plx_cli *cli, uint64_t id, struct plx_control_client **ret_client,
                       struct plx_fault *fault)
 {
@@ -180,6 +184,21 @@ static void ask_for(struct plx_cli *cli, const struct plx_name *name)
     cli->fault = (struct plx_fault){0};
 }
 
+/* Becomes session.vdi. What this host's ring has of it is drained first. */
+static int open_drained(struct plx_cli *cli, const struct plx_name *name,
+                        const struct plx_attach_vdi_options *options)
+{
+    struct plx_session *s = &cli->session;
+    struct plx_progress progress = {.cli = cli};
+    int rc;
+
+    s->draining = &progress;
+    rc = plx_attach_vdi_open(s->attach, name->vdi, NULL, options, &s->vdi, &cli->fault);
+    s->draining = NULL;
+    plx_progress_end(&progress);
+    return rc;
+}
+
 int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name, bool write)
 {
     struct plx_session *s = &cli->session;
@@ -188,9 +207,7 @@ int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name, bool 
     if (!write)
         return plx_session_instant_open(cli, name, &s->vdi);
     ask_for(cli, name);
-    return plx_attach_vdi_open(s->attach, name->vdi, NULL,
-                               &(struct plx_attach_vdi_options){.overwrite = -1}, &s->vdi,
-                               &cli->fault);
+    return open_drained(cli, name, &(struct plx_attach_vdi_options){.overwrite = -1});
 }
 
 int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name, bool lost)
@@ -199,12 +216,38 @@ int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name, boo
     return plx_attach_vdi_delete(cli->session.attach, name->vdi, lost, &cli->fault);
 }
 
-/* Opens the disk in this process, unless it is open already. */
-static int open_here(struct plx_cli *cli, const struct plx_name *name)
+int plx_session_vdi_discard_ring(struct plx_cli *cli, const struct plx_name *name)
 {
-    return cli->session.vdi ? 0 : plx_session_vdi_open(cli, name, true);
+    const struct plx_attach_vdi_options options = {.overwrite = -1, .discard_ring = true};
+    struct plx_session *s = &cli->session;
+    int rc;
+
+    PLX_ASSERT(!s->vdi);
+    ask_for(cli, name);
+    rc = plx_attach_vdi_open(s->attach, name->vdi, NULL, &options, &s->vdi, &cli->fault);
+    return rc ? rc : plx_session_vdi_close(cli);
 }
 
+int plx_session_vdi_rename(struct plx_cli *cli, const struct plx_name *name, const char *new_name)
+{
+    ask_for(cli, name);
+    return plx_attach_vdi_rename(cli->session.attach, name->vdi, new_name, &cli->fault);
+}
+
+/* Opens the disk in this process, unless it is open already. */
+static int open_here(struct plx_cli *cli, const struct plx_name *name, const char *command)
+{
+    const struct plx_attach_vdi_options options = {.overwrite = -1,
+                                                   .only_thins = strcmp(command, "thin") == 0};
+    struct plx_session *s = &cli->session;
+
+    if (s->vdi)
+        return 0;
+    ask_for(cli, name);
+    return open_drained(cli, name, &options);
+}
+
+/* SESSION-1 */
 int plx_session_ask_or_open(struct plx_cli *cli, const struct plx_name *name, const char *command,
                             json_t *arguments, bool *ret_asked, json_t **ret_result)
 {
@@ -216,8 +259,8 @@ int plx_session_ask_or_open(struct plx_cli *cli, const struct plx_name *name, co
         rc =
             plx_session_ask_live(cli, name, command, json_incref(arguments), ret_asked, ret_result);
         if (!rc && !*ret_asked)
-            rc = open_here(cli, name);
-        if (rc != PLX_ERR_BUSY || *ret_asked)
+            rc = open_here(cli, name, command);
+        if (rc != PLX_ERR_BUSY || *ret_asked) /* SESSION-3 */
             break;
         why = cli->fault;
         if (plx_session_vdi_is_live(cli, name, &live))

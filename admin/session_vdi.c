@@ -1,10 +1,13 @@
 /* session_vdi.c - what commands do to a virtual disk, or ask of it: here, or where it is open
  * (SESSION-1). */
+#include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "attach/doors.h"
+#include "output.h"
 #include "registry/policy.h"
 #include "session_inside.h"
 
@@ -58,6 +61,30 @@ int plx_session_vdi_rewind(struct plx_cli *cli, const struct plx_name *name, uin
         return rc;
     return plx_attach_rewind(cli->session.attach, cli->session.vdi, seq, ret_label, ret_before,
                              &cli->fault);
+}
+
+int plx_session_vdi_ring_use(struct plx_cli *cli, const struct plx_name *name,
+                             enum plx_ring_setting use, bool *ret_live)
+{
+    return plx_session_ask_live(
+        cli, name, "ring", json_pack("{s:s}", "use", plx_ring_setting_words[use]), ret_live, NULL);
+}
+
+int plx_session_vdi_ring(struct plx_cli *cli, const struct plx_name *name,
+                         struct plx_session_ring *ret_ring)
+{
+    json_t *result = NULL;
+    const char *waits_for;
+    int rc = plx_session_ask_live(cli, name, "ring-status", NULL, &ret_ring->live, &result);
+
+    ret_ring->waits_for[0] = 0;
+    if (!rc && ret_ring->live)
+        rc = plx_session_decode(cli, plx_message_ring, result, &ret_ring->info);
+    waits_for = json_string_value(json_object_get(result, "waits_for"));
+    if (!rc && waits_for)
+        snprintf(ret_ring->waits_for, sizeof ret_ring->waits_for, "%s", waits_for);
+    json_decref(result);
+    return rc;
 }
 
 int plx_session_vdi_resume(struct plx_cli *cli, const struct plx_name *name)
@@ -116,18 +143,24 @@ static int thin_slice(void *context, const struct plx_thin *thin, struct plx_thi
     return plx_attach_thin(cli->session.attach, cli->session.vdi, thin, ret_thinned, &cli->fault);
 }
 
-static int stop_when_interrupted(void *context, const struct plx_thinned *so_far,
-                                 struct plx_fault *fault)
+static int between_slices(void *context, const struct plx_thinned *so_far, struct plx_fault *fault)
 {
-    return plx_session_stopped() ? plx_fault_set(fault, PLX_ERR_SYSTEM,
-                                                 "interrupted; what was let go by then is gone")
-                                 : 0;
+    const struct plx_session_thinning *thinning = context;
+
+    if (thinning->progress)
+        plx_progress_show(thinning->progress,
+                          plx_min_u64(thinning->before + so_far->upto - thinning->first,
+                                      thinning->progress->total)); /* a slice may reach further */
+    return plx_session_stopped()
+               ? plx_fault_set(fault, PLX_ERR_SYSTEM,
+                               "interrupted; snapshots that were deleted before are gone")
+               : 0;
 }
 
 struct plx_retention_work plx_session_thin_work(struct plx_session_thinning *thinning)
 {
     return (struct plx_retention_work){
-        .context = thinning, .thin = thin_slice, .between = stop_when_interrupted};
+        .context = thinning, .thin = thin_slice, .between = between_slices};
 }
 
 /* A request to the disk open here. */
@@ -254,6 +287,63 @@ int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *nam
     return 0;
 }
 
+static bool is_time(const char *snapshot)
+{
+    return *snapshot && !isalpha((unsigned char)*snapshot) &&
+           strspn(snapshot, "0123456789") < strlen(snapshot);
+}
+
+void plx_session_tell_chosen(struct plx_cli *cli, const struct plx_name *name,
+                             const struct plx_snapshot_info *chosen)
+{
+    if (!is_time(name->snapshot) || cli->chosen_count == PLX_CHOSEN_MAX)
+        return;
+    cli->chosen[cli->chosen_count].name = *name;
+    cli->chosen[cli->chosen_count++].snapshot = *chosen;
+}
+
+int plx_session_settle_time(struct plx_cli *cli, struct plx_name *name)
+{
+    struct plx_snapshot_info chosen;
+    int rc = is_time(name->snapshot) ? plx_session_snapshot_resolve(cli, name, &chosen) : 0;
+
+    if (rc || !is_time(name->snapshot))
+        return rc;
+    plx_session_tell_chosen(cli, name, &chosen);
+    snprintf(name->snapshot, sizeof name->snapshot, "%" PRIu64, chosen.seq);
+    return 0;
+}
+
+int plx_session_label_unused(struct plx_cli *cli, const struct plx_name *name, const char *label)
+{
+    struct plx_registry_label there;
+    struct plx_registry_vdi row;
+    int rc = plx_session_vdi_row(cli, name, &row);
+
+    if (rc)
+        return rc;
+    rc = plx_registry_label_get(cli->session.registry, row.id, label, &there);
+    if (!rc)
+        return plx_cli_fail(cli, PLX_ERR_EXISTS,
+                            "label %.80s names %s/%.100s@%" PRIu64
+                            " already, and no snapshot was taken; 'parallax snap unlabel "
+                            "%s/%.100s@%.80s' frees the label",
+                            label, name->store, name->vdi, there.seq, name->store, name->vdi,
+                            label);
+    return rc == PLX_ERR_NOT_FOUND ? 0 : plx_session_registry_fault(cli, rc);
+}
+
+/* Another command took the label, after it was looked at. */
+static int tell_unlabelled(struct plx_cli *cli, const struct plx_name *name, uint64_t seq)
+{
+    struct plx_fault why = cli->fault;
+
+    return plx_cli_fail(cli, why.code,
+                        "%.*s; snapshot %" PRIu64 " was taken and has no label: 'parallax snap "
+                        "label %s/%.80s@%" PRIu64 " LABEL' gives it one",
+                        (int)strcspn(why.text, ";"), why.text, seq, name->store, name->vdi, seq);
+}
+
 int plx_session_snapshot_create(struct plx_cli *cli, const struct plx_name *name, const char *label,
                                 uint64_t *ret_seq, uint64_t *ret_time_ns)
 {
@@ -265,11 +355,12 @@ int plx_session_snapshot_create(struct plx_cli *cli, const struct plx_name *name
 
     if (!rc && asked)
         rc = plx_session_decode(cli, plx_message_snapshot, result, &taken);
-    else if (!rc && !(rc = run_here(cli, name, &request)))
+    else if (!rc && !(*label && (rc = plx_session_label_unused(cli, name, label))) &&
+             !(rc = run_here(cli, name, &request)))
         taken = (struct plx_snapshot_info){.seq = request.seq, .time_ns = request.time_ns};
     json_decref(result);
-    if (!rc && *label)
-        rc = plx_session_label_set(cli, name, label, taken.seq, taken.time_ns);
+    if (!rc && *label && (rc = plx_session_label_set(cli, name, label, taken.seq, taken.time_ns)))
+        tell_unlabelled(cli, name, taken.seq);
     if (rc)
         return rc;
     *ret_seq = taken.seq;

@@ -136,8 +136,8 @@ static int measure(struct plx_cli *cli, int64_t store, struct space *ret_space)
     return rc;
 }
 
-/* What nobody uses any more: nothing, when nothing was left since the last collection; else only
- * another one tells. */
+/* Reclaimable space: 0 if no garbage has arisen since the last collection, otherwise unknown (null)
+ * until the next one. */
 static json_t *reclaimable(const struct plx_cli *cli, int64_t store)
 {
     struct plx_registry_collection last;
@@ -164,16 +164,19 @@ void plx_space_put_limit(json_t *object, const struct plx_threshold *limit, uint
     uint64_t at_bytes = plx_threshold_at(limit, size_bytes);
     char text[PLX_THRESHOLD_TEXT], size[16];
 
-    if (!at_bytes)
+    if (!at_bytes) {
+        plx_out_keys(object, "warn_at_bytes", "warn_at", "warning", NULL);
         return;
+    }
     json_object_set_new(object, "warn_at_bytes", json_integer((json_int_t)at_bytes));
     plx_text_size(at_bytes, size);
     json_object_set_new(object, "warn_at",
                         limit->percent
                             ? json_sprintf("%s (%s)", plx_threshold_text(limit, text), size)
                             : json_string(size));
-    if (used_bytes >= at_bytes)
-        json_object_set_new(object, "warning", json_string("the soft limit is crossed"));
+    json_object_set_new(object, "warning",
+                        used_bytes >= at_bytes ? json_string("the soft limit is crossed")
+                                               : json_null());
 }
 
 int plx_space_of_store(struct plx_cli *cli, const struct plx_registry_store *store, json_t *object)
@@ -232,8 +235,11 @@ int plx_space_history(struct plx_cli *cli, const char *store, const struct plx_r
                             json_sprintf("%s/%s@%" PRIu64, store, vdis[i].name, first.seq));
         plx_out_set_time(object, "oldest", oldest_ns);
     }
-    if (!window_ns)
+    plx_out_keys(object, "oldest_snapshot", "oldest", "oldest_ns", NULL);
+    if (!window_ns) {
+        plx_out_keys(object, "policy_window_ns", "policy_window", NULL);
         return rc;
+    }
     json_object_set_new(object, "policy_window_ns", json_integer((json_int_t)window_ns));
     json_object_set_new(object, "policy_window",
                         json_string(plx_text_duration(window_ns / 1000000000, text)));
@@ -253,6 +259,7 @@ int plx_space_of_vdi(struct plx_cli *cli, const char *vdi, const struct plx_vdi_
         return plx_session_registry_fault(cli, rc);
     if (known)
         put_blocks(object, "used", info->mapped_blocks);
+    plx_out_keys(object, "used_bytes", "used_blocks", NULL);
     plx_space_put_limit(object, &limit, info->size_bytes,
                         known ? info->mapped_blocks * PLX_BLOCK_SIZE : 0);
     return 0;

@@ -117,7 +117,7 @@ void plx_stream_put_end(struct plx_stream_state *state, uint8_t out[PLX_STREAM_R
 static int damaged(struct plx_fault *fault, const char *what)
 {
     return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                         "the stream %s; make it anew with 'vdi export-diff'", what);
+                         "the stream %s; make another one with 'vdi export-diff'", what);
 }
 
 /* What should have written it has failed, and nothing is damaged. */

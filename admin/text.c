@@ -10,6 +10,8 @@
 #include <strings.h>
 #include <time.h>
 
+#include "attach/attach.h"
+#include "registry/clock.h"
 #include "registry/names.h"
 
 bool plx_text_number_parse(const char *text, uint64_t *ret_number)
@@ -89,6 +91,35 @@ const char *plx_text_size(uint64_t bytes, char ret_text[16])
     return ret_text;
 }
 
+bool plx_text_is_near(const char *typed, const char *word)
+{
+    enum { LENGTH_MAX = 32 };
+    unsigned row[3][LENGTH_MAX + 1]; /* how many letters differ: before the last one, last, now */
+    size_t m = strlen(typed), n = strlen(word);
+
+    if (m > LENGTH_MAX || n > LENGTH_MAX || m < 2)
+        return false;
+    for (size_t j = 0; j <= n; j++)
+        row[1][j] = (unsigned)j;
+    for (size_t i = 1; i <= m; i++) {
+        row[2][0] = (unsigned)i;
+        for (size_t j = 1; j <= n; j++) {
+            bool other = typed[i - 1] != word[j - 1];
+            unsigned least = row[1][j - 1] + other;
+
+            least = row[1][j] + 1 < least ? row[1][j] + 1 : least;
+            least = row[2][j - 1] + 1 < least ? row[2][j - 1] + 1 : least;
+            if (i > 1 && j > 1 && typed[i - 1] == word[j - 2] && typed[i - 2] == word[j - 1] &&
+                row[0][j - 2] + 1 < least)
+                least = row[0][j - 2] + 1;
+            row[2][j] = least;
+        }
+        memcpy(row[0], row[1], sizeof row[0]);
+        memcpy(row[1], row[2], sizeof row[1]);
+    }
+    return row[1][n] <= (m > 4 ? 2u : 1u);
+}
+
 const char *plx_text_time(uint64_t time_ns, char ret_text[48])
 {
     time_t seconds = (time_t)(time_ns / 1000000000);
@@ -151,6 +182,23 @@ static bool is_no_number(const char *snapshot)
            (!plx_text_number_parse(snapshot, &seq) || !seq || seq > INT64_MAX);
 }
 
+int plx_text_snapshot_check(const char *snapshot, struct plx_fault *fault)
+{
+    uint64_t time_ns;
+
+    if (!*snapshot || strlen(snapshot) > PLX_LABEL_MAX)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "'%.80s': a snapshot is a label, a sequence number or a time",
+                             snapshot);
+    if (strspn(snapshot, "0123456789") == strlen(snapshot) || isalpha((unsigned char)*snapshot) ||
+        plx_instant_parse(snapshot, plx_clock_ns(CLOCK_REALTIME), &time_ns))
+        return 0;
+    return plx_fault_set(fault, PLX_ERR_INVALID,
+                         "'%.40s' is no time, and no label begins like that; a time is written "
+                         "2026-11-21T06:20:00Z, or -90s for 90 seconds ago",
+                         snapshot);
+}
+
 int plx_text_name_parse(const char *text, enum plx_name_form form, struct plx_name *ret_name,
                         struct plx_fault *fault)
 {
@@ -177,9 +225,8 @@ int plx_text_name_parse(const char *text, enum plx_name_form form, struct plx_na
         return rc;
     if (has_vdi && (rc = take_part("vdi", vdi, vdi_length, name.vdi, sizeof name.vdi, fault)))
         return rc;
-    if (has_snapshot && (!*snapshot || strlen(snapshot) >= sizeof name.snapshot))
-        return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "'%.80s': a snapshot is a label, a sequence number or a time", text);
+    if (has_snapshot && (rc = plx_text_snapshot_check(snapshot, fault)))
+        return rc;
     if (has_snapshot && is_no_number(snapshot))
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "'%.80s': %.40s is no number of a snapshot; "

@@ -19,6 +19,10 @@ const char *plx_text_size(uint64_t bytes, char ret_text[16]);
 
 bool plx_text_number_parse(const char *text, uint64_t *ret_number);
 
+/* Whether one was probably meant for the other: a letter or two wrong, missing, too many or in each
+ * other's places. */
+bool plx_text_is_near(const char *typed, const char *word);
+
 /* "2026-11-21T07:20:00.010+01:00" */
 const char *plx_text_time(uint64_t time_ns, char ret_text[48]);
 
@@ -39,6 +43,9 @@ enum plx_name_form {
     PLX_NAME_VDI_OR_SNAPSHOT, /* STORE/VDI[@SNAPSHOT] */
 };
 
+/* Whether it can name a snapshot at all: a label, a number, or a time that there is. 0, or INVALID
+ * with a fault. */
+int plx_text_snapshot_check(const char *snapshot, struct plx_fault *fault);
 /* 0, or INVALID with a fault that says what was expected. A snapshot may still be none. */
 int plx_text_name_parse(const char *text, enum plx_name_form form, struct plx_name *ret_name,
                         struct plx_fault *fault);

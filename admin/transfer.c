@@ -361,12 +361,27 @@ int plx_import_mark(struct plx_cli *cli, const struct plx_name *name, bool *crea
     return rc;
 }
 
+/* Under which nobody else has had it since it was created: that of the opening, failed or not, else
+ * that of the creation. */
+static uint64_t own_epoch(struct plx_cli *cli, const struct plx_name *name,
+                          const struct plx_import_mark *mark)
+{
+    struct plx_registry_vdi row;
+    uint64_t tried = 0;
+
+    if (mark->epoch)
+        return mark->epoch;
+    if (!plx_session_vdi_row(cli, name, &row))
+        tried = plx_attach_tried_epoch(cli->session.attach, row.id);
+    return tried == CREATED_EPOCH + 1 ? tried : CREATED_EPOCH;
+}
+
 void plx_import_undo(struct plx_cli *cli, const struct plx_name *name,
                      const struct plx_import_mark *mark, bool created, bool touched)
 {
     struct plx_fault why = cli->fault;
     int length = (int)strcspn(why.text, ";"); /* the rest is general advice */
-    uint64_t epoch = mark->epoch ? mark->epoch : CREATED_EPOCH;
+    uint64_t epoch = created ? own_epoch(cli, name, mark) : 0;
     int rc = created ? plx_attach_vdi_delete_untouched(cli->session.attach, name->vdi, epoch,
                                                        &cli->fault)
                      : 0;

@@ -1,4 +1,4 @@
-/* transfer.h - what commands share that move data: a ring of requests, differences, files.
+/* transfer.h - what commands share that move data: a queue of requests, differences, files.
  *
  * All functions return 0 or an error code with cli->fault filled.
  */
@@ -47,8 +47,8 @@ void plx_transfer_submit(struct plx_transfer *transfer, struct plx_transfer_slot
 /* Writes (bytes NULL: unmaps) up to a chunk. */
 int plx_transfer_put(struct plx_transfer *transfer, uint64_t offset, const uint8_t *bytes,
                      uint64_t length);
-/* Lets go of what is mapped there: takes as long as that is large, whatever the range. No request
- * that maps something there is under way. */
+/* Unmaps the range. Takes time proportional to the mapped data, not to the range. No write to the
+ * range may be in flight. */
 int plx_transfer_clear(struct plx_transfer *transfer, uint64_t offset, uint64_t length);
 /* Settles all, oldest first, and frees the memory. Returns rc or the first failure. */
 int plx_transfer_done(struct plx_transfer *transfer, int rc);
@@ -79,9 +79,10 @@ int plx_for_runs(uint64_t offset, const uint8_t *bytes, size_t length,
  * do. */
 void plx_import_undo(struct plx_cli *cli, const struct plx_name *name,
                      const struct plx_import_mark *mark, bool created, bool touched);
-/* Of the disk that this command has open: how often it was locked so far. Whoever locks it before
- * this command opens what it *created, or after it has closed it, makes it his: an undo leaves it
- * alone. In the first case *created becomes false, for the disk is no more than one that was there.
+/* Remembers how often the disk that this command has open was locked so far. If another process
+ * locked the disk between its creation and this opening, or after this command closed it, the disk
+ * is no longer this command's, and plx_import_undo() leaves it alone. In the first case *created
+ * becomes false: the disk counts as one that existed before.
  */
 int plx_import_mark(struct plx_cli *cli, const struct plx_name *name, bool *created,
                     struct plx_import_mark *ret_mark);

@@ -19,4 +19,10 @@ static inline bool folder_make(const char *name, char ret_folder[FOLDER_MAX])
     return mkdtemp(ret_folder);
 }
 
+/* With all that is in it; or a file. (folder.c) */
+void folder_remove(const char *path);
+/* `to` becomes what `from` is: a file, a folder with all that is in it, or nothing. A file that is
+ * there already keeps its inode. (folder.c) */
+bool folder_copy(const char *from, const char *to);
+
 #endif

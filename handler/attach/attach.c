@@ -11,12 +11,17 @@
  *         deleting a disk   1. lock   2. record deleted   3. row deleted   4. unlock
  *     A crash in between leaves a locked row. Recovery reads the record and finishes the deletion,
  *     unlocks a disk that is complete, or removes the row of one that has no record.
+ *     In doubt (ATTACH-9) nobody gets a lock. A disk that a call has made and must undo then goes
+ *     without one, record first: nobody has it, and nobody can get it. A crash in between leaves a
+ *     row that the rebuild, which ends the doubt, does not take over.
  * ATTACH-4  Size, labels and protection change in the store first, because the store is the truth,
  *     and then in the registry. If the registry missed a change, it is told later: by recovery,
  *     when the disk is closed, or before snapshots are let go. Until that has worked the disk's
  *     lock stays (ATTACH-2), and no snapshot goes whose label only the store knows. After an owner
  *     has died, recovery reads the label changes that its log has since SETTLE_SNAPSHOTS snapshots
  *     ago. It may pass over an older one that the registry missed: that call returned an error.
+ *     Labels go behind their snapshots. Whoever died in between has left an intent (HOLDS-8), and
+ *     then labels of snapshots that went from amid history are removed.
  * ATTACH-5  A reader holds a snapshot (holds.c) from before it opens the snapshot until after it
  *     has closed it. A clone's creator holds the snapshot until the clone's record is durable. A
  *     process that only reads registers an instance when it takes its first hold, not before.
@@ -45,9 +50,13 @@
  *     sealed, so that nobody allocates from it. Another one is claimed for the same request. The
  *     header of a dead owner's extent is compared when the extent is adopted. It may have more
  *     states than the registry knows, since the owner wrote some before it died. Fewer mean that
- *     the device lost a write. A header that proves that the registry lost a write puts the
- *     registry in doubt at once (plx_registry_doubt), because a crash would forget the proof. From
- *     then on nothing is opened for writing or claimed until the registry is rebuilt.
+ *     the device lost a write. If the header names an instance that the registry does not know, the
+ *     registry lost a write, and the dead owner had not compared the header. A header that proves
+ *     that the registry lost a write puts the registry in doubt at once (plx_registry_doubt),
+ *     because a crash would forget the proof. From then on nothing is opened for writing or claimed
+ *     until the registry is rebuilt. So the row of that extent stays as it was: what it says is the
+ *     proof (DOORS-4), and a rebuild that found it disbelieved would disbelieve the newer header
+ *     (REBUILD-6).
  * ATTACH-11  One process of a machine recovers at a time, under the lock on PLX_BYTE_RECOVERY, and
  *     lists the dead only when it has that lock. Two recoveries would share a dead instance's
  *     extents between them, and neither could mark all that its logs name there (ATTACH-1). The
@@ -69,22 +78,71 @@
  *     more than closing one.
  * ATTACH-15  A superblock that knows fewer extents than the registry proves that the device lost a
  *     write (ATTACH-7). The registry's word counts then (VOLUME-5): everything can be read, and
- *     nobody writes to the store until "store grow" has written the superblock again.
- * ATTACH-16  A process that only reads, and cannot write to the volume, finds no room there, or
- *     finds the store released, enters nothing in the registry, and no hold. One of two things
- *     protects its snapshots:
+ *     nobody writes to the store until "store grow" has written the superblock again. It refuses
+ *     if extents of that volume went back, too: then a newer volume is to be put back.
+ * ATTACH-16  A reader that cannot write to the volume, finds it full, or finds the store released
+ *     or another host's enters nothing in the registry, not even a hold. One of two things protects
+ *     its snapshots:
  *         its locks are seen by others   it shares a lock that whoever lets snapshots go looks for
  *                                        (HOLDS-7)
  *         its locks are not seen         nobody has the store open when the reader begins, and
  *                                        nobody has opened it by the end (TENANCY-7)
  *     Otherwise it is refused all snapshots. In the second case a process that opens the store
  *     later does not know of the reader. So the reader asks plx_attach_fenced() before it calls
- *     what it has read right. If a released store is imported here while it is read, the first
- *     case applies from then on; that another host had it in between would not be noticed. A
- *     process that can write enters holds (ATTACH-5).
+ *     what it has read right. If a store that was not this host's is imported here while it is
+ *     read, the first case applies from then on; that another host had it in between would not be
+ *     noticed. A process that can write enters holds (ATTACH-5).
  * ATTACH-17  A growth that fails removes the file that it made for a further volume, unless the
  *     file has a superblock by then. Volume 0 gets to count a further volume only after that
  *     (GROW-3), so nobody counts what is removed. A repeated call goes on with what stays.
+ * ATTACH-18  A disk whose record names a ring that this process cannot open is opened, which
+ *     recovers it, and is closed again: it is not used without the ring (FRONT-1). Mark and
+ *     position stay. The error names the ring.
+ * ATTACH-19  The registry decides names, because only its index can give each name to one disk. The
+ *     record repeats the name, so that a rebuild finds it. Renaming a disk:
+ *         1. open it for writing, which locks its row      2. the row gets the new name
+ *         3. closing it writes the record with that name   4. unlock
+ *     Whoever opens a disk for writing gives the record the name that the row has under the lock.
+ *     The lock is not given up while the two differ. So the recovery of the locked disk heals a
+ *     crash: before 2 the disk has its old name, from 2 on the new one. No other disk can get that
+ *     name in between. A rebuild of the registry between 2 and 3 finds the old name, for nobody was
+ *     told that the disk was renamed.
+ *     Whoever has waited for a lock compares the name again: it wants the disk of that name.
+ * ATTACH-20  The ring is open, and locked (RING_MEMBERS-1), while a disk that is open here has it.
+ *     A disk lets go of it when all is drained and the ring has forgotten the disk (RINGED-6). One
+ *     that has the ring is not kept open for its next LUN (ATTACH-14): closing drains what it has
+ *     there. Only an attach with options.rings appends; every other one drains before it does
+ *     anything else with the disk. If that is interrupted (options.draining), the disk is closed
+ *     with mark and position as they are by then, and the next opening goes on.
+ * ATTACH-21  A disk's records on a ring are discarded in two steps. First the disk's record names
+ *     no ring any more, durably. Then the ring forgets, if it is this host's. A crash in between
+ *     leaves records that no disk claims. They are forgotten when the call is repeated. If the ring
+ *     has records that the mark did not claim, a newer state of the store needs them: the store was
+ *     put back. Then the second step is left to another call, which finds no mark.
+ * ATTACH-22  While the device of the home page hangs, nobody knows whose the store is. Then writes
+ *     to the store wait (TENANCY-10, TICK-6); the loop itself never reads the page. A ring goes on
+ *     to acknowledge, and needs no look for that: what it writes is not the store's, and no other
+ *     host uses a disk whose record names a ring (FRONT-1). Case by case:
+ *         another host takes the store    It recovers the disk, and refuses to use it (ATTACH-18).
+ *             over                        Mark and position stay. So when this host has the store
+ *                                         again, it drains what its ring has acknowledged, before
+ *                                         the take-over or after it.
+ *         the operator discards the       They are given up by his word, which says that this host
+ *             ring's writes there         is off. What it acknowledges until it looks goes with
+ *                                         them. The record has no mark then, so they are kept
+ *                                         aside and never reach the store (RINGED-10).
+ *         another process of this         It knows the ring by the state directory, which both
+ *             machine takes the store     have, and cannot open it, since the members are locked
+ *             over, through another       (RING_MEMBERS-1). If it reaches the members by other
+ *             inode of the volume         inodes, too, both append. So nobody may give store and
+ *                                         ring to two containers of one state directory.
+ *         the record names no ring yet    Setting the mark is a write to the store. It waits, and
+ *                                         nothing is acknowledged before (RINGED-1).
+ *         the ring loses a member         The survivor's set is a write to the store as well.
+ *         the tenancy is fenced           Draining fails, which stops the disk, and a disk that has
+ *                                         stopped acknowledges nothing (RINGED-2).
+ *         the machine was paused          The first write to the store after the pause waits for a
+ *                                         look. For the ring it is one of the cases above.
  * Threads: see attach.h. A claim of an extent runs on the thread of the hook "defer", with a
  *   registry handle of its own. The next tick of the loop takes its answer in.
  * Crash story: locks and extents stay with the instance's row, and its byte lock is free. The next
@@ -98,6 +156,8 @@
 #include <unistd.h>
 
 #include "attach/attach_inside.h"
+#include "attach/counted.h"
+#include "attach/numbers.h"
 #include "engine/base/list.h"
 #include "registry/embedded.h"
 
@@ -193,7 +253,7 @@ static int look_at_tenant(struct plx_attach *a, bool *ret_ours, struct plx_fault
     if (tenant.ours && !tenant.here) /* since a boot, or by another name */
         error = plx_attach_begin_tenancy(a, fault);
     *ret_ours = tenant.here || a->tenancy;
-    a->released = tenant.found && plx_uuid_is_zero(&tenant.host);
+    a->not_ours = tenant.found && !tenant.ours;
     return plx_error_is_unwritable(error) || error == PLX_ERR_BUSY ? 0 : error;
 }
 
@@ -245,7 +305,7 @@ int plx_attach_empty_registry(const struct plx_known *known, struct plx_fault *f
     return plx_fault_set(fault, PLX_ERR_CORRUPT,
                          "%.150s: the registry of store %s is empty: it was overwritten, or its "
                          "format or rebuild was not finished; 'parallax store rebuild-registry %s' "
-                         "makes it anew from the store",
+                         "rebuilds it from the store",
                          known->volume[0], known->name, volumes);
 }
 
@@ -269,13 +329,34 @@ int plx_attach_known_damage(const struct plx_known *known, int error, struct plx
         return error;
     plx_known_name_volumes(known, volumes);
     return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                         "%.*s; 'parallax store rebuild-registry %s' makes it anew from the store",
+                         "%.*s; 'parallax store rebuild-registry %s' rebuilds it from the store",
                          (int)plx_min_u64(strcspn(what.text, ";"), 230), what.text, volumes);
+}
+
+/* No room, because extents cannot be believed: to who writes that is a write error (ATTACH-10). */
+static int name_distrust(struct plx_attach *a, int error, struct plx_fault *fault)
+{
+    struct plx_fault what = *fault, seen;
+    size_t first = strcspn(what.text, ";");
+
+    if (error != PLX_ERR_IO_WRITE && error != PLX_ERR_STICKY)
+        return error;
+    pthread_mutex_lock(&a->claims_lock);
+    seen = a->distrust;
+    pthread_mutex_unlock(&a->claims_lock);
+    if (!seen.code)
+        return error;
+    return plx_fault_set(
+        fault, PLX_ERR_CORRUPT, "%.*s: %.280s; 'parallax store check %s' says what to do%.100s",
+        (int)plx_min_u64(first, 120), what.text, seen.text, a->known.name, what.text + first);
 }
 
 int plx_attach_name_damage(struct plx_attach *a, int error, struct plx_fault *fault)
 {
-    return a && a->damaged ? plx_attach_known_damage(&a->known, error, fault) : error;
+    if (!a)
+        return error;
+    return a->damaged ? plx_attach_known_damage(&a->known, error, fault)
+                      : name_distrust(a, error, fault);
 }
 
 static void attach_free(struct plx_attach *a)
@@ -293,6 +374,25 @@ static void attach_free(struct plx_attach *a)
     free(a);
 }
 
+/* The hooks that belong to the caller's loop. The tenancy's thread may read the others meanwhile.
+ */
+static void hook(struct plx_attach *a, const struct plx_attach_options *options)
+{
+    a->options.lock = options->lock;
+    a->options.unlock = options->unlock;
+    a->options.tick = options->tick;
+    a->options.idle = options->idle;
+    a->options.defer = options->defer;
+    a->options.room_wanted = options->room_wanted;
+}
+
+static void unhook(struct plx_attach *a)
+{
+    const struct plx_attach_options none = {.store = NULL};
+
+    hook(a, &none);
+}
+
 int plx_attach_open(const struct plx_attach_options *options, struct plx_attach **ret_attach,
                     struct plx_fault *fault)
 {
@@ -306,11 +406,7 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
     plx_attach_hook_env(&a->env);
     for (int type = 0; type <= PLX_EXTENT_META; type++)
         a->claims[type] = (struct plx_claim){.attach = a, .type = (enum plx_extent_type)type};
-    /* The caller does not know the store yet, so its loop and its hooks are not used before the
-     * end. */
-    a->options.lock = a->options.unlock = a->options.tick = a->options.idle = NULL;
-    a->options.defer = NULL;
-    a->options.room_wanted = NULL;
+    unhook(a); /* the caller does not know the store yet: its loop is not used before the end */
     error = plx_paths_init(&a->paths, options->state_dir, fault);
     a->env.boot_id = plx_clocks_boot_id(&a->paths);
     if (!error)
@@ -319,6 +415,10 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
         error = plx_known_missing(&a->known, open_registries(a, fault), fault);
     if (!error)
         error = find_row(a, fault);
+    if (!error)
+        /* COUNTED-1 */
+        error = plx_known_missing(
+            &a->known, plx_counted_check(a->registry, a->row.id, &a->known, true, fault), fault);
     if (!error && !options->read_only)
         error = plx_attach_register_instance(a, fault);
     if (!error && !options->registry_only)
@@ -335,7 +435,7 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
             attach_free(a);
         return error;
     }
-    a->options = *options;
+    hook(a, options);
     if (!options->read_only && a->store) /* an older entry was put back */
         plx_attach_know_further(a);
     *ret_attach = a;
@@ -433,7 +533,7 @@ static int leave(struct plx_attach *a, const struct returned *returned)
     return error;
 }
 
-int plx_attach_close(struct plx_attach *a)
+int plx_attach_close_why(struct plx_attach *a, struct plx_fault *fault)
 {
     struct returned returned = {0};
     int error = 0, closed;
@@ -442,22 +542,32 @@ int plx_attach_close(struct plx_attach *a)
     plx_attach_let_all_go(a);
     /* The caller's loop has ended. Claims that it deferred are answered here. */
     plx_attach_wait_for_claims(a);
-    a->options.lock = a->options.unlock = a->options.tick = a->options.idle = NULL;
-    a->options.defer = NULL;
-    a->options.room_wanted = NULL;
+    unhook(a);
     if (!a->options.read_only) {
         plx_store_settle(a->store);
         error = return_extents(a, &returned);
+        plx_numbers_closing(a);
     }
     closed = a->store ? plx_store_close(a->store) : 0;
-    if (!error && a->registered)
-        error = leave(a, &returned);
+    plx_fault_set(fault, error ? error : closed, "%s", plx_error_text(error ? error : closed));
+    if (!error && a->registered && (error = leave(a, &returned)))
+        plx_registry_fault(a->registry, error, fault);
     free(returned.rows);
     if (error)
         plx_attach_env_event(&a->env, error,
                              "extents could not be given back; the next opening takes them");
     attach_free(a);
     return error ? error : closed;
+}
+
+int plx_attach_close(struct plx_attach *a)
+{
+    return plx_attach_close_why(a, NULL);
+}
+
+const char *plx_attach_went_back(const struct plx_attach *attach)
+{
+    return attach->went_back.code ? attach->went_back.text : NULL;
 }
 
 struct plx_store *plx_attach_store(struct plx_attach *attach)

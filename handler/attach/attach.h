@@ -38,10 +38,14 @@ struct plx_attach_options {
     const char *store;     /* name or uuid */
     const char *state_dir; /* NULL: environment, default */
     const char *role;      /* "handler", "admin" */
-    bool read_only;        /* nothing is written to the store, nobody recovered */
+    bool read_only;        /* nothing is written to the store, no instance recovered */
     bool reopens;          /* disks of dead peers stay open: plx_attach_let_go() */
-    bool brief;            /* the process ends soon: it unlocks with its last change (ATTACH-13) */
+    bool brief;            /* the process ends soon: it unlocks with its last change (ATTACH-13),
+                            * and its volumes are not opened for wait() (device.h) */
+    bool rings;            /* disks use this host's write-back ring by their settings */
     bool grows;            /* a superblock that lost a write is no reason to refuse (ATTACH-15) */
+    bool checks;           /* with read_only: a volume that went back is no reason to refuse
+                            * (NUMBERS-1), but a finding of plx_attach_compare() */
     bool registry_only;    /* with read_only: of the volumes, only volume 0 is opened */
     uint64_t cache_bytes;  /* 0: the engine's default */
     void *context;         /* for the hooks; each may be NULL */
@@ -49,32 +53,50 @@ struct plx_attach_options {
     void (*unlock)(void *context);
     void (*tick)(void *context); /* see struct plx_env */
     void (*idle)(void *context);
-    /* Runs the function on another thread, then turns the loop. NULL: run at once. */
+    void (*wake)(void *context); /* from any thread: the loop has a turn soon */
+    /* Runs the function on another thread, one at a time, then turns the loop. NULL: at once. */
     int (*defer)(void *context, void (*function)(void *argument), void *argument);
     void (*event)(void *context, int error_code, const char *text);
     /* On the loop: a write found no room. true: it waits until plx_store_room_made(). */
     bool (*room_wanted)(void *context);
-    /* With the lock held: the store has further devices. */
-    void (*volumes_changed)(void *context);
+    /* With the lock held: plx_store_any_device() names further devices. */
+    void (*devices_changed)(void *context);
+    /* Without it: plx_store_any_device() names fewer; the others are closed next. */
+    void (*devices_gone)(void *context);
     /* Waiting for another process that ends soon: a command of this host, or a recovery. NULL:
      * calls do not wait, except for volumes and the home page (device.h, tenancy.h). */
     const struct plx_patience *patience;
+    /* Without options.rings, with the lock held: a disk's writes are drained from this host's ring,
+     * and so many bytes of them are not on the store yet. true ends that, now and at each later
+     * call: then the disk is not opened (BUSY), or is closed with the rest on the ring. */
+    bool (*draining)(void *context, uint64_t left);
 };
 
 int plx_attach_open(const struct plx_attach_options *options, struct plx_attach **ret_attach,
                     struct plx_fault *fault);
-/* Call it with the error of a failed call. If a damaged registry is why the call failed, it returns
- * CORRUPT and the fault says what to do; otherwise both stay. attach may be NULL. */
+/* Call it with the error of a failed call. If a damaged registry is why the call failed, or extents
+ * whose headers are damaged or older, it returns CORRUPT and the fault says what to do; otherwise
+ * both stay. attach may be NULL. */
 int plx_attach_name_damage(struct plx_attach *attach, int error, struct plx_fault *fault);
+/* Call it after plx_attach_name_damage(). If the operation failed because the registry granted no
+ * extent, replaces the fault with the registry's reason, which the engine does not know. */
+void plx_attach_name_unclaimed(struct plx_attach *attach, int error, struct plx_fault *fault);
 /* The caller has closed all disks. Gives the extents back. The attach is freed, whatever is
  * returned; if an extent could not be given back, the next opening recovers it. */
 int plx_attach_close(struct plx_attach *attach);
+/* The same; if it fails, the fault says why: what the registry said, if it failed there. */
+int plx_attach_close_why(struct plx_attach *attach, struct plx_fault *fault);
 
 /* FENCED: another host was found to have taken the store; the fault names the host. Or snapshots
  * were read through a name of the volume whose locks nobody sees, and the store was opened
  * meanwhile (ATTACH-16): what was read may be wrong. Ask before the result gets its name. Other
  * errors: nobody could find out. */
 int plx_attach_fenced(struct plx_attach *attach, struct plx_fault *fault);
+/* Whether an extent that was granted proved that the registry lost writes (ATTACH-10). */
+bool plx_attach_found_doubt(struct plx_attach *attach);
+
+/* With options.checks: which volume went back to an older state, and what to do. NULL: none. */
+const char *plx_attach_went_back(const struct plx_attach *attach);
 
 struct plx_store *plx_attach_store(struct plx_attach *attach); /* NULL: registry_only */
 struct plx_registry *plx_attach_registry(struct plx_attach *attach);
@@ -91,6 +113,10 @@ struct plx_attach_vdi_options {
     bool write_back;
     uint64_t quiet_ns; /* engine.h */
     int overwrite;     /* enum plx_overwrite, -1: the VDI's property */
+    bool discard_ring; /* the operator's word: a ring's writes to the VDI are discarded */
+    /* The disk is opened only to delete snapshots, so it may be opened although the store has no
+     * room for the ring's records. */
+    bool only_thins;
 };
 
 /* snapshot NULL: opens the disk for writing, under its lock. Else a label, a sequence number or a
@@ -100,18 +126,22 @@ struct plx_attach_vdi_options {
 int plx_attach_vdi_open(struct plx_attach *attach, const char *name, const char *snapshot,
                         const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
                         struct plx_fault *fault);
+/* The epoch of the lock under which the disk with this id was last opened here, or was to be: a
+ * failed opening raises the epoch, too. 0: it was not. Only of the last disk that was opened. */
+uint64_t plx_attach_tried_epoch(const struct plx_attach *attach, const char *id);
 int plx_attach_vdi_close(struct plx_attach *attach, struct plx_vdi *vdi);
 /* With options.reopens the disk stays open, and opening it again costs nothing; until then it
  * counts as one that nobody has asked for. A snapshot, a disk that cannot go on, and any disk
  * without options.reopens are closed. */
 int plx_attach_vdi_leave(struct plx_attach *attach, struct plx_vdi *vdi);
 /* With options.reopens a recovery keeps open the disks that one dead instance of this role had
- * open, so that opening them again costs nothing (ATTACH-14). This call closes the one of that name
- * if nobody has asked for it; NULL: all that nobody has asked for. plx_attach_close() does so too.
+ * open, so that opening them again costs nothing (ATTACH-14). This call closes the disk of that
+ * name if it is kept open and no LUN has opened it; NULL: all such disks. plx_attach_close() does
+ * so too.
  */
 void plx_attach_let_go(struct plx_attach *attach, const char *name);
-/* How many disks are open that nobody has asked for. *ret_changes counts how often that number has
- * changed; it may be NULL. */
+/* How many disks are kept open that no LUN has opened yet. *ret_changes counts how often that
+ * number has changed; it may be NULL. */
 unsigned plx_attach_unasked(const struct plx_attach *attach, uint64_t *ret_changes);
 /* Creates a disk, or a clone of a snapshot of `parent` (NULL: not a clone). The call fills in
  * options->slot and parent_slot itself. */
@@ -125,6 +155,10 @@ int plx_attach_vdi_delete(struct plx_attach *attach, const char *name, bool lost
  * the disk stays. */
 int plx_attach_vdi_delete_untouched(struct plx_attach *attach, const char *name, uint64_t epoch,
                                     struct plx_fault *fault);
+/* Gives the disk another name of the same store. EXISTS: another disk has it. BUSY: somebody has
+ * the disk open or reads one of its snapshots. */
+int plx_attach_vdi_rename(struct plx_attach *attach, const char *name, const char *new_name,
+                          struct plx_fault *fault);
 /* The operator gives up everything in `lost` (lost.h). Slots whose record could not be read become
  * free. EXISTS: one of the records can be read by now; nothing is given up. */
 int plx_attach_forget_lost(struct plx_attach *attach, size_t *ret_count, struct plx_fault *fault);
@@ -186,10 +220,10 @@ void plx_attach_look_at_clock(struct plx_attach *attach, struct plx_vdi *vdi,
 /* plx_vdi_resume(), for this opening of the disk and all later ones. */
 int plx_attach_resume(struct plx_attach *attach, struct plx_vdi *vdi, struct plx_fault *fault);
 
-/* How long work is done. Each hook may be NULL. progress: `done` of `total` (0: unknown), in the
- * first part of the work or the second. pause: is called with neither lock held, should sleep for a
- * moment, and others may use the attach until it returns. interrupted: returning true ends the work
- * with BUSY. */
+/* Options of a long operation. Each hook may be NULL. progress: `done` of `total` (0: unknown), in
+ * the first part of the work or the second. pause: is called with neither lock held, should sleep
+ * for a moment, and others may use the attach until it returns. interrupted: returning true ends
+ * the work with BUSY. */
 struct plx_attach_work {
     bool dry_run;    /* only finds */
     uint64_t memory; /* bytes, 0: 256 MiB */
@@ -246,7 +280,8 @@ struct plx_attach_growth {
     const char *path;      /* a further volume; NULL: the present volumes became larger */
     uint64_t create_bytes; /* the further volume is a file to create of this size; 0: no */
     bool unused;           /* plx_occupied_refuse() */
-    bool common;           /* nothing grows, only plx_store_allow_common() is called */
+    /* Nothing grows, only this is called: plx_store_allow_common() or plx_store_allow_ring(). */
+    int (*allow)(struct plx_store *store, struct plx_fault *fault);
     struct plx_grow how;
 };
 int plx_attach_grow(struct plx_attach *attach, const struct plx_attach_growth *growth,

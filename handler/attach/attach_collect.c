@@ -18,8 +18,8 @@
  *     with the registry (doors.h). If the store has forgotten a disk, the collection ends, because
  *     it would give that disk's blocks away.
  * ATTACH_COLLECT-7  An extent without an owner is swept only if its header is as its last owner
- *     gave it up. Any other header is an older one, or was written by somebody the registry does
- *     not know. It is never believed again (ATTACH-10), and later collections pass it over.
+ *     gave it up. An older one is never believed again (ATTACH-10), and later collections pass it
+ *     over. A newer one puts the registry in doubt (DOORS-4), and the collection ends.
  * ATTACH_COLLECT-8  A collection enters only as much as the registry has room for, and fails if
  *     that is nothing. The next one finds the rest, and the room that sweeping freed.
  * Threads: one call at a time on an attach; others may use the attach inside pause().
@@ -107,7 +107,7 @@ static int check_record(struct collect *c, const struct plx_registry_vdi *row)
         error = plx_fault_set(
             &why, PLX_ERR_CORRUPT,
             "virtual disk %.80s is deleted on the store, and the registry does not know of it: it "
-            "lost a write; 'parallax store rebuild-registry' makes it anew from the store",
+            "lost a write; 'parallax store rebuild-registry' rebuilds it from the store",
             row->name);
     if (!error || !unchanged(c, row))
         return 0;

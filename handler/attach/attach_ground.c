@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "attach/attach_inside.h"
+#include "attach/volumes.h"
 #include "registry/clock.h"
 #include "registry/embedded.h"
 
@@ -76,7 +77,7 @@ void plx_attach_env_event(struct plx_env *env, int code, const char *text)
         options->event(options->context, code, text);
 }
 
-/* Of those that have nobody to tell: what matters, their calls return. */
+/* For environments without an event hook: their calls return all errors that matter. */
 static void env_unheard(struct plx_env *env, int code, const char *text)
 {
 }
@@ -103,6 +104,14 @@ static void on_fenced(void *context, const char *why)
     plx_attach_env_event(&a->env, PLX_ERR_FENCED, why);
 }
 
+static void on_looked(void *context)
+{
+    struct plx_attach *a = context;
+
+    if (a->options.wake)
+        a->options.wake(a->options.context);
+}
+
 int plx_attach_begin_tenancy(struct plx_attach *a, struct plx_fault *fault)
 {
     char volumes[PLX_KNOWN_VOLUMES_TEXT];
@@ -112,7 +121,10 @@ int plx_attach_begin_tenancy(struct plx_attach *a, struct plx_fault *fault)
         .which = a->known.name,
         .volumes = volumes,
         .fenced = on_fenced,
+        .looked = on_looked,
         .context = a,
+        .alone = plx_volumes_alone,
+        .volumes_known = &a->known,
         .patience = a->options.patience,
     };
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "attach/attach_inside.h"
+#include "attach/numbers.h"
 #include "attach/occupied.h"
 #include "attach/volumes.h"
 #include "registry/embedded.h"
@@ -80,6 +81,7 @@ static int open_further(struct plx_attach *a, const struct plx_attach_growth *gr
 {
     struct plx_device_open_options options = {.create_bytes = growth->create_bytes,
                                               .exclusive = !is_member(a, growth->path),
+                                              .waits = !a->options.brief,
                                               .patience = a->options.patience};
     struct plx_device *device = NULL;
     char *path = NULL;
@@ -106,11 +108,12 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
                    struct plx_grown *ret_grown, struct plx_fault *fault)
 {
     bool dry_run = growth->how.dry_run;
+    struct plx_grow how = growth->how;
     struct plx_device *device;
     int error;
 
-    if (growth->common)
-        return plx_store_allow_common(a->store, fault);
+    if (growth->allow)
+        return growth->allow(a->store, fault);
     if (!growth->path)
         return plx_store_grow(a->store, &growth->how, ret_grown, fault);
     error = open_further(a, growth, &device, fault);
@@ -122,7 +125,9 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
     if (error)
         plx_registry_fault(a->registry, error, fault);
     else
-        error = plx_store_add_volume(a->store, device, &growth->how, ret_grown, fault);
+        error = plx_numbers_joining(a, &how.number, fault);
+    if (!error)
+        error = plx_store_add_volume(a->store, device, &how, ret_grown, fault);
     if (error)
         give_further_up(device, growth->path);
     else if (!ret_grown->added || dry_run)
@@ -166,9 +171,11 @@ static int grow_alone(struct plx_attach *a, const struct plx_attach_growth *grow
     if (!error)
         error = plx_volumes_register(a->registry, a->row.id, a->store, NULL, fault);
     plx_attach_note_size(a);
+    if (!error)
+        error = plx_numbers_joined(a, fault);
     if (!error && growth->path)
         plx_attach_know_further(a);
-    if (!error && !growth->common)
+    if (!error && !growth->allow)
         error = grow_registry(a, ret_grown, fault);
     return error;
 }
@@ -201,16 +208,49 @@ static void unlock_superblocks(struct plx_attach *a)
     locks->ops->set(locks, PLX_BYTE_SUPER, PLX_BYTE_UNLOCKED);
 }
 
+/* ATTACH-15. What is written again is a superblock alone. Where an extent of that volume is older
+ * than its last owner left it, more than the superblock went back. */
+static int refuse_older(struct plx_attach *a, const char *behind, struct plx_fault *fault)
+{
+    struct plx_registry_extent *list;
+    struct plx_extent_info extent;
+    struct plx_fault why;
+    size_t count;
+    int error = plx_registry_extent_list(a->registry, a->row.id, PLX_REGISTRY_ANY, &list, &count);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    for (size_t i = 0; i < count && !error; i++) {
+        const struct plx_registry_extent *row = &list[i];
+
+        if (row->owner || !row->states || row->states == PLX_STATES_NEVER ||
+            strcmp(plx_volumes_name_of(a->store, row->no), behind) != 0 ||
+            plx_store_extent_read(a->store, row->no, &extent, &why) || extent.states >= row->states)
+            continue;
+        error = plx_fault_set(fault, PLX_ERR_CORRUPT,
+                              "%.160s went back to an older state, for extent %llu there is older "
+                              "than what was written last; put the newer one back; only if there "
+                              "is none, 'parallax store rebuild-registry' takes over what the "
+                              "store says",
+                              behind, (unsigned long long)row->no);
+    }
+    free(list);
+    return error;
+}
+
 int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth,
                     struct plx_grown *ret_grown, struct plx_fault *fault)
 {
-    bool behind = plx_store_behind(a->store) != NULL, locked;
-    int error, ended;
+    const char *behind = plx_store_behind(a->store);
+    int error = behind ? refuse_older(a, behind, fault) : 0, ended;
+    bool locked;
 
+    if (error)
+        return error;
     plx_attach_let_go(a, NULL); /* no disk is open while superblocks are written */
     if (growth->how.dry_run) {
         error = grow_by(a, growth, ret_grown, fault);
-        ret_grown->restored = behind;
+        ret_grown->restored = behind != NULL;
         return error;
     }
     error = begin_growth(a, fault);
@@ -220,7 +260,7 @@ int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth
     locked = !error;
     if (locked) {
         error = grow_alone(a, growth, ret_grown, fault);
-        ret_grown->restored = behind; /* ATTACH-15 */
+        ret_grown->restored = behind != NULL; /* ATTACH-15 */
         unlock_superblocks(a);
     }
     /* Else the right goes with the instance, and what was being added is remembered. */

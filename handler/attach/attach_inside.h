@@ -8,6 +8,9 @@
 
 #include "attach/attach.h"
 #include "attach/known.h"
+#include "attach/known_rings.h"
+#include "attach/ring_members.h"
+#include "engine/ring/ringed.h"
 #include "registry/clocks.h"
 #include "registry/instance.h"
 #include "registry/tenancy.h"
@@ -35,8 +38,8 @@ void plx_attach_unlock_recovery(struct plx_attach *attach);
 /* Why a disk of a dead instance, ours since, could not be recovered: a volume is full below, which
  * no waiting mends. 0: there is none, or it was opened or deleted meanwhile. */
 int plx_attach_unrecovered(struct plx_attach *attach, struct plx_fault *fault);
-/* Whether to ask again for what somebody has (struct plx_attach_options, patience). since_ns: when
- * it was asked for first, by the monotonic clock. */
+/* Whether to retry while another process holds what is needed (struct plx_attach_options,
+ * patience). since_ns: when it was asked for first, by the monotonic clock. */
 bool plx_attach_waits(struct plx_attach *attach, uint64_t since_ns, const struct plx_fault *why);
 /* Whether an instance is another command of this host, or has just ended. */
 bool plx_attach_ends_soon(struct plx_attach *attach, uint64_t instance);
@@ -51,11 +54,14 @@ int plx_attach_enter_collection(struct plx_attach *attach,
 
 struct plx_held_extent {
     struct plx_registry_extent row;
+    bool fresh; /* it was unused */
     struct plx_held_extent *next;
 };
 
 struct plx_held_vdi {
     struct plx_vdi *vdi;
+    struct plx_ringed *ringed; /* ATTACH-20; NULL: it has no ring */
+    bool unforgotten;          /* the ring may have something left of this opening (RINGED-6) */
     /* ATTACH-4: since this snapshot; 0: the registry has missed nothing */
     uint64_t behind;
     struct plx_registry_lock lock; /* instance 0: a snapshot */
@@ -79,6 +85,15 @@ struct plx_claim {
     unsigned device_count;
 };
 
+/* This host's ring of the store, open while disks have it (ATTACH-20). */
+struct plx_attach_ring {
+    struct plx_known_ring known;
+    struct plx_ring_members members;
+    struct plx_ring *ring;
+    struct plx_ringed_host *host; /* NULL: it is not open */
+    unsigned disks;
+};
+
 struct plx_attach {
     struct plx_env env;
     struct plx_attach_options options;
@@ -86,23 +101,32 @@ struct plx_attach {
     struct plx_known known;
     struct plx_tenancy *tenancy; /* NULL: nothing was written yet */
     struct plx_registry *registry, *claims_registry;
-    bool damaged; /* the former: something failed because of what lies there */
+    bool damaged; /* `registry`: a call failed because the registry is damaged */
     struct plx_registry_store row;
     struct plx_instance instance;
     bool registered;
     bool unwritable;         /* ATTACH-16 */
     uint64_t unopened_since; /* ATTACH-16; 0: snapshots are protected otherwise */
-    bool released;           /* when a process that only reads opened it, no host had the store */
+    bool not_ours;           /* when a process that only reads opened it, no host had the store, or
+                              * another one had it */
     struct plx_store *store;
+    bool numbered;               /* NUMBERS-4: opened for writing, and not refused */
+    struct plx_fault went_back;  /* NUMBERS-1: of a volume; code 0: none did */
     pthread_mutex_t claims_lock; /* guards what follows, but for vdis */
     uint64_t extents_known;      /* ATTACH-7: others are not given to the store */
     uint64_t keep_unused;
     struct plx_claim claims[PLX_EXTENT_META + 1];
     struct plx_held_extent *extents;
     struct plx_held_extent *refused; /* held no more, and not yet given up: they are sealed then */
-    char doubt[256];                 /* what one of them showed; empty: nothing, or it is told */
+    char doubt[PLX_REGISTRY_DOUBT];  /* what one of them showed; empty: nothing, or it is told */
+    bool found_doubt;                /* one of them showed something */
     unsigned sealing;                /* of these, deferred and not through */
+    struct plx_fault distrust;       /* what was seen of the last one whose header is damaged or
+                                      * older; code 0: nothing */
+    struct plx_fault unclaimed;      /* why the registry did not answer last; code 0: it did */
     struct plx_held_vdi *vdis;
+    struct plx_registry_lock tried; /* the newest one that was taken to open a disk */
+    struct plx_attach_ring ring;
     bool keeps;                   /* ATTACH-14: just now */
     struct plx_held_vdi *unasked; /* ATTACH-14 */
     uint64_t unasked_changes;     /* of that list */
@@ -143,15 +167,16 @@ int plx_attach_take_volumes(struct plx_attach *a, struct plx_device **devices, u
 /* Locks on one volume prove nothing about another one, even if that is its copy. */
 int plx_attach_open_store(struct plx_attach *a, struct plx_fault *fault);
 /* The state directory's entry gets the volumes that it lacks. An opening finds them by the
- * registry; the entry keeps them from being overwritten, and is for who makes the registry anew. */
+ * registry; the entry keeps them from being overwritten, and is for who rebuilds the registry. */
 void plx_attach_know_further(struct plx_attach *a);
 /* What others have written from now on may lie in extents that came since this store was opened. */
 int plx_attach_keep_up(struct plx_attach *a, struct plx_fault *fault);
 
 /* claims.c */
 struct plx_held_extent *plx_attach_pop(struct plx_attach *a, struct plx_held_extent **list);
-void plx_attach_remember_extent(struct plx_attach *a, const struct plx_registry_extent *row);
-/* Out of the list of those that are held. NULL: it was not remembered. */
+void plx_attach_remember_extent(struct plx_attach *a, const struct plx_registry_extent *row,
+                                bool fresh);
+/* Removes the extent from the list of held extents and returns it; NULL: not in the list. */
 struct plx_held_extent *plx_attach_forget_extent(struct plx_attach *a, uint64_t no);
 /* ATTACH-10 */
 void plx_attach_never_believe(struct plx_registry_extent *row);
@@ -167,7 +192,8 @@ int plx_attach_settle(struct plx_attach *a, const struct plx_registry_lock *held
 /* Of a disk whose owner died. */
 uint64_t plx_attach_settle_from(uint64_t newest);
 uint64_t plx_attach_newest_of(struct plx_attach *a, const struct plx_vdi *vdi);
-/* ATTACH-4. newest: the newest snapshot before that of which the registry was to be told. */
+/* ATTACH-4. newest: the newest snapshot at the time of the change that was reported to the
+ * registry. */
 void plx_attach_note_told(struct plx_held_vdi *held, uint64_t newest, int error);
 int plx_attach_finish_creation(struct plx_attach *a, const struct plx_registry_lock *held,
                                struct plx_fault *fault);
@@ -207,12 +233,13 @@ bool plx_attach_is_dead(struct plx_attach *a, const struct plx_registry_instance
 void plx_attach_let_all_go(struct plx_attach *a);
 
 /* history.c */
-/* Whose history is to go. thin NULL: all of it. BUSY: somebody reads who enters no holds
- * (ATTACH-16). */
+/* Enters the intent to delete history of the disk in `held`; thin NULL: all of it. BUSY: a reader
+ * is active that cannot enter holds (ATTACH-16). */
 int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock *held,
                             const struct plx_thin *thin, uint64_t **ret_kept, size_t *ret_count,
                             struct plx_fault *fault);
-/* What dead readers hold is held by nobody. */
+/* Recovers dead instances if one of them holds a snapshot of the disk, which removes their
+ * holds. */
 int plx_attach_release_dead(struct plx_attach *a, const char *vdi, struct plx_fault *fault);
 bool plx_attach_history_waits(struct plx_attach *a, const struct plx_vdi *vdi,
                               const struct plx_thin *thin);
@@ -221,12 +248,39 @@ bool plx_attach_history_waits(struct plx_attach *a, const struct plx_vdi *vdi,
 int plx_attach_lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
                         struct plx_registry_lock *ret_lock, bool *ret_recover,
                         struct plx_fault *fault);
-/* ATTACH-16. FENCED: it did not. */
+/* ATTACH-16: checks that no process has opened the store since the reader began. FENCED: one
+ * has. */
 int plx_attach_stood_still(struct plx_attach *a, struct plx_fault *fault);
 int plx_attach_hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uint64_t *ret_hold,
                             struct plx_fault *fault);
 void plx_attach_release_instant(struct plx_attach *a, uint64_t hold);
+/* *ret_marked: the disk's record names a ring. */
 int plx_attach_check_locked(struct plx_attach *a, const struct plx_registry_lock *held,
-                            bool recovers, struct plx_fault *fault);
+                            bool recovers, bool *ret_marked, struct plx_fault *fault);
+
+/* attach_ring.c */
+/* plx_vdi_open(), with this host's ring if the disk's record names one (marked), or if the disk
+ * is to use it: then held->ringed is set. ret_without: why it is open without the ring; code 0: it
+ * has it, or is not to have it. A disk with a mark must not be used without. */
+int plx_attach_ring_vdi_open(struct plx_attach *a, const struct plx_registry_vdi *row,
+                             struct plx_held_vdi *held, const struct plx_vdi_open_options *open,
+                             bool marked, struct plx_vdi **ret_vdi, struct plx_fault *ret_without,
+                             struct plx_fault *fault);
+/* The same without the ring. The disk's records on it are discarded (ATTACH-21). */
+int plx_attach_ring_discard(struct plx_attach *a, const struct plx_vdi_open_options *open,
+                            bool marked, struct plx_vdi **ret_vdi, struct plx_fault *fault);
+/* A disk that is open and was asked for: turns the ring on, if it is to use it. */
+void plx_attach_ring_begin(struct plx_attach *a, const struct plx_registry_vdi *row,
+                           struct plx_held_vdi *held);
+/* Without options.rings: brings what the ring has to the store, and lets go of the ring. */
+int plx_attach_ring_settle(struct plx_attach *a, struct plx_held_vdi *held,
+                           struct plx_fault *fault);
+/* Before the disk is closed: the same, but what cannot be brought to the store stays there. */
+void plx_attach_ring_end(struct plx_attach *a, struct plx_held_vdi *held);
+/* The disk with this id is deleted: its record can name no ring any more. */
+void plx_attach_ring_forget(struct plx_attach *a, const struct plx_uuid *id);
+/* Around what needs the whole disk on the store. Then the disk's setting counts again. */
+int plx_attach_ring_pause(struct plx_attach *a, struct plx_held_vdi *held, struct plx_fault *fault);
+void plx_attach_ring_resume(struct plx_attach *a, struct plx_held_vdi *held);
 
 #endif

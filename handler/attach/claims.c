@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "attach/attach_inside.h"
+#include "attach/doors.h"
+#include "attach/volumes.h"
 #include "registry/clock.h"
 
 /* ---- Extents that are held ---- */
@@ -31,17 +33,19 @@ static void push(struct plx_attach *a, struct plx_held_extent **list, struct plx
     pthread_mutex_unlock(&a->claims_lock);
 }
 
-void plx_attach_remember_extent(struct plx_attach *a, const struct plx_registry_extent *row)
+void plx_attach_remember_extent(struct plx_attach *a, const struct plx_registry_extent *row,
+                                bool fresh)
 {
     struct plx_held_extent *held = malloc(sizeof *held);
 
     if (!held)
         return; /* it stays ours in the registry and is taken over like a dead one's */
     held->row = *row;
+    held->fresh = fresh;
     push(a, &a->extents, held);
 }
 
-/* Out of the list of those that are held. NULL: it was not remembered. */
+/* Removes the extent from the list of held extents and returns it; NULL: not in the list. */
 struct plx_held_extent *plx_attach_forget_extent(struct plx_attach *a, uint64_t no)
 {
     struct plx_held_extent **link = &a->extents, *held;
@@ -79,6 +83,16 @@ int plx_attach_tell_doubt(struct plx_attach *a, struct plx_registry *registry)
         pthread_mutex_unlock(&a->claims_lock);
     }
     return error;
+}
+
+bool plx_attach_found_doubt(struct plx_attach *a)
+{
+    bool found;
+
+    pthread_mutex_lock(&a->claims_lock);
+    found = a->found_doubt;
+    pthread_mutex_unlock(&a->claims_lock);
+    return found;
 }
 
 static int seal_refused(struct plx_attach *a)
@@ -133,13 +147,15 @@ static void claim_extent(void *argument)
 {
     struct plx_claim *claim = argument, answer;
     struct plx_attach *a = claim->attach;
-    struct plx_fault fault = {0};
+    struct plx_fault fault = {0}, unclaimed = {0};
     int error;
 
     pthread_mutex_lock(&a->claims_lock);
     answer = *claim;
     pthread_mutex_unlock(&a->claims_lock);
     answer.error = claim_error(&answer, ask_registry(a, &answer));
+    if (answer.error == PLX_ERR_REGISTRY)
+        plx_registry_fault(a->claims_registry, answer.error, &unclaimed);
     answer.device_count = 0;
     if (!answer.error && answer.row.no >= plx_attach_extents_known(a)) { /* ATTACH-7 */
         error = plx_attach_open_volumes(a, a->claims_registry, answer.devices, &answer.device_count,
@@ -148,13 +164,32 @@ static void claim_extent(void *argument)
             strand(a, &answer, error, fault.text);
     } else if (!answer.error) {
         answer.stranded = false;
-        plx_attach_remember_extent(a, &answer.row);
+        plx_attach_remember_extent(a, &answer.row, answer.fresh);
     }
     answer.answered = true;
     answer.busy = false;
     pthread_mutex_lock(&a->claims_lock);
     *claim = answer;
+    if (unclaimed.code)
+        a->unclaimed = unclaimed;
     pthread_mutex_unlock(&a->claims_lock);
+}
+
+void plx_attach_name_unclaimed(struct plx_attach *a, int error, struct plx_fault *fault)
+{
+    const char *general = plx_error_text(PLX_ERR_REGISTRY);
+    struct plx_fault what = *fault, why = {0};
+    const char *at = error == PLX_ERR_REGISTRY ? strstr(what.text, general) : NULL;
+
+    if (!a || !at)
+        return;
+    pthread_mutex_lock(&a->claims_lock);
+    why = a->unclaimed;
+    pthread_mutex_unlock(&a->claims_lock);
+    if (why.code)
+        plx_fault_set(fault, error, "%.*s%.*s%.120s", (int)plx_min_u64(at - what.text, 160),
+                      what.text, (int)plx_min_u64(strcspn(why.text, ";"), 200), why.text,
+                      at + strlen(general));
 }
 
 /* ATTACH-7: the extent lies on a volume, or a part of one, that the store does not know yet. */
@@ -167,7 +202,7 @@ static void take_new_extent(struct plx_attach *a, struct plx_claim *answer)
     if (error)
         strand(a, answer, error, fault.text);
     else
-        plx_attach_remember_extent(a, &answer->row);
+        plx_attach_remember_extent(a, &answer->row, answer->fresh);
     pthread_mutex_lock(&a->claims_lock);
     a->claims[answer->type].stranded = answer->stranded;
     pthread_mutex_unlock(&a->claims_lock);
@@ -256,20 +291,40 @@ static void begin_sealing(struct plx_attach *a)
         add_sealing(a, -1);
 }
 
+/* ATTACH-10: as it was before it was claimed. */
+static void stay_as_known(struct plx_held_extent *held)
+{
+    if (held->fresh)
+        held->row.type = PLX_EXTENT_UNUSED;
+    else
+        held->row.sealed = true;
+}
+
 /* ATTACH-10 */
 static void env_extent_refused(struct plx_env *env, struct plx_store *store, uint64_t extent,
                                int error, const char *why)
 {
     struct plx_attach *a = plx_attach_of(env);
     struct plx_held_extent *held = plx_attach_forget_extent(a, extent);
+    struct plx_fault newer;
 
     if (error == PLX_ERR_REGISTRY) {
+        plx_door_refuse_newer_extent(store, extent, &newer);
         pthread_mutex_lock(&a->claims_lock);
-        snprintf(a->doubt, sizeof a->doubt, "%s", why);
+        snprintf(a->doubt, sizeof a->doubt, "%.*s", (int)sizeof a->doubt - 1, newer.text);
+        a->found_doubt = true;
+        pthread_mutex_unlock(&a->claims_lock);
+    } else {
+        pthread_mutex_lock(&a->claims_lock);
+        plx_fault_set(&a->distrust, error, "on %.120s, %.200s", plx_volumes_name_of(store, extent),
+                      why);
         pthread_mutex_unlock(&a->claims_lock);
     }
     if (held) {
-        plx_attach_never_believe(&held->row);
+        if (error == PLX_ERR_REGISTRY)
+            stay_as_known(held);
+        else
+            plx_attach_never_believe(&held->row);
         push(a, &a->refused, held);
     }
     begin_sealing(a);
@@ -298,11 +353,19 @@ static bool env_room_wanted(struct plx_env *env, struct plx_store *store)
     return options->room_wanted && options->room_wanted(options->context);
 }
 
+/* ATTACH-8, ATTACH-22 */
+static bool env_writes_wait(struct plx_env *env, uint64_t since_ns)
+{
+    struct plx_attach *a = plx_attach_of(env);
+
+    return a->tenancy && plx_tenancy_waits(a->tenancy, since_ns);
+}
+
 static void env_tick(struct plx_env *env)
 {
     struct plx_attach *a = plx_attach_of(env);
 
-    if (a->tenancy && a->store && !plx_tenancy_ok(a->tenancy)) /* ATTACH-8 */
+    if (a->tenancy && a->store && plx_tenancy_is_fenced(a->tenancy)) /* ATTACH-8 */
         plx_store_fence(a->store);
     if (a->options.tick)
         a->options.tick(a->options.context);
@@ -327,6 +390,7 @@ void plx_attach_hook_env(struct plx_env *env)
     env->extent_needed = env_extent_needed;
     env->extent_refused = env_extent_refused;
     env->room_wanted = env_room_wanted;
+    env->writes_wait = env_writes_wait;
     env->tick = env_tick;
     env->idle = env_idle;
     env->event = plx_attach_env_event;

@@ -149,13 +149,18 @@ static int get_extent(struct collect *c, const struct plx_registry_garbage *garb
     return 0;
 }
 
-/* ATTACH_COLLECT-7. CORRUPT: not as it was told. *ret_info: as it lies on the store. */
+/* ATTACH_COLLECT-7. CORRUPT: older than was told. REGISTRY: newer. *ret_info: as it lies on the
+ * store. */
 static int look_at_nobodys(const struct collect *c, const struct plx_registry_extent *row,
-                           struct plx_extent_info *ret_info)
+                           struct plx_extent_info *ret_info, struct plx_fault *newer)
 {
     int error = plx_store_extent_read(c->in.store, row->no, ret_info, NULL);
 
-    return !error && row->states && ret_info->states != row->states ? PLX_ERR_CORRUPT : error;
+    if (error || !row->states || ret_info->states == row->states)
+        return error;
+    return ret_info->states < row->states
+               ? PLX_ERR_CORRUPT
+               : plx_door_refuse_newer_extent(c->in.store, row->no, newer);
 }
 
 /* Taking it has unsealed the row. info: what is in it by now; row->states: of that, 0: not known.
@@ -184,21 +189,37 @@ static int give_up(const struct collect *c, struct plx_registry_extent *row)
     return error ? plx_registry_fault(c->in.registry, error, c->fault) : 0;
 }
 
+/* ATTACH_COLLECT-7: its row is as it was, but for the seal. */
+static int leave_newer(const struct collect *c, struct plx_registry_extent *row,
+                       const struct plx_fault *newer)
+{
+    int error = plx_registry_doubt(c->in.registry, c->in.store_row, newer->text);
+
+    row->sealed = true;
+    if (!error)
+        error = plx_registry_extent_release(c->in.registry, c->in.store_row, row);
+    return error ? plx_registry_fault(c->in.registry, error, c->fault)
+                 : plx_fault_set(c->fault, PLX_ERR_REGISTRY, "%s", newer->text);
+}
+
 /* What was taken and cannot be read now is kept: whoever recovers this instance looks again. */
 static int sweep_taken(struct collect *c, struct plx_registry_extent *row, bool same)
 {
     struct plx_extent_info info;
+    struct plx_fault newer;
     uint64_t swept = 0;
     int seen, error = 0;
 
     plx_attach_lock(c->attach);
-    seen = look_at_nobodys(c, row, &info);
+    seen = look_at_nobodys(c, row, &info, &newer);
     if (!seen && same) {
         error = plx_store_extent_sweep(c->in.store, row->no, c->bits, &info, &swept, c->fault);
         row->states = error ? 0 : info.states; /* nobody knows which of its pages are durable */
         seen = error ? plx_store_extent_read(c->in.store, row->no, &info, NULL) : 0;
     }
     plx_attach_unlock(c->attach);
+    if (seen == PLX_ERR_REGISTRY)
+        return leave_newer(c, row, &newer);
     c->result->missed += !same || error;
     c->result->unreadable += seen != 0;
     c->result->swept += swept;

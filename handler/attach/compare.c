@@ -17,13 +17,22 @@
  * COMPARE-5  No advice in a finding loses anything. If the store lost a disk, or has it in an older
  *     state, what the registry knows of the disk is evidence and is not reported as its mistake.
  * COMPARE-6  If an instance holds a disk, a label that the registry does not know is no error. The
- *     instance tells the registry when it closes the disk, or its recovery does (LABELS-1).
+ *     instance tells the registry when it closes the disk, or its recovery does (LABELS-1). Nor is
+ *     it an error then if the record has another name: the disk is being renamed, or its recovery
+ *     completes that (ATTACH-19).
  * COMPARE-7  The registry's own consistency is checked first. A damaged registry is one finding,
  *     and it is compared as far as it can be read.
  * COMPARE-8  An owner that the store names and the registry does not know can never be recovered.
  *     So it is an error, unless another instance has taken the disk or extent over in the registry.
  *     That instance, or its recovery, writes its own name into the store. It may have ended before
  *     it could, because the volume had no room below.
+ * COMPARE-9  Extents that are older than the registry knows are told volume by volume, too: a whole
+ *     volume may have been put back. The advice is to put the newer one back, for every other way
+ *     gives up what was written there since. Extents that are never believed again are told as
+ *     well, because nothing else says why their room does not come back.
+ * COMPARE-10  An extent that is newer than the registry knows (DOORS-4) is told as that and as
+ *     nothing else. What else differs follows from it, and its advice would come before the one to
+ *     put the newer volume 0 back.
  */
 #include "attach/compare.h"
 
@@ -34,6 +43,7 @@
 #include <unistd.h>
 
 #include "attach/doors.h"
+#include "attach/volumes.h"
 #include "engine/base/list.h"
 #include "registry/labels.h"
 #include "registry/lost.h"
@@ -41,8 +51,6 @@
 
 #define AGAIN_US 200000
 #define REBUILD "; 'parallax store rebuild-registry' takes over what the store says"
-#define SEAL                                                                                       \
-    "; 'parallax store rebuild-registry' sees to it that nothing is allocated there any more"
 #define RECOVER "; the next opening of the store for writing sets it right"
 
 struct difference {
@@ -58,6 +66,9 @@ struct compare {
     struct plx_store_info info;
     struct plx_registry_store row;
     uint64_t registered; /* so many extents the registry knows */
+    struct {
+        uint64_t older, disbelieved; /* extents */
+    } volume[PLX_VOLUMES_MAX];       /* COMPARE-9 */
     struct difference *list;
     size_t count, capacity;
     int error;
@@ -124,6 +135,7 @@ static int compare_ranges(struct compare *c)
 static int compare_volumes(struct compare *c)
 {
     struct plx_registry_volume *list;
+    struct plx_fault ahead;
     size_t count;
     int error = plx_registry_volume_list(c->registry, c->row.id, &list, &count);
 
@@ -132,8 +144,13 @@ static int compare_volumes(struct compare *c)
     if (plx_store_behind(c->store))
         differs(c, PLX_FINDING_ERROR, "",
                 "%s: its superblock is older than the registry: the device lost a write that it "
-                "had acknowledged; 'parallax store grow' writes it again",
+                "had acknowledged, or the volume went back to an older state; if there is a newer "
+                "one, put it back first; 'parallax store grow' writes it again",
                 plx_store_behind(c->store));
+    if (plx_store_ahead(c->store) && plx_volumes_tell_ahead(c->store, &ahead))
+        differs(c, PLX_FINDING_ERROR, "", "%s", ahead.text);
+    if (plx_attach_went_back(c->attach)) /* NUMBERS-1 */
+        differs(c, PLX_FINDING_ERROR, "", "%s", plx_attach_went_back(c->attach));
     if (count > c->info.volumes) /* fewer: COMPARE-3 */
         differs(c, PLX_FINDING_ERROR, "",
                 "the registry knows %zu volume%s, the store has %u" REBUILD, count,
@@ -176,6 +193,46 @@ static const char *type_name(enum plx_extent_type type)
     return type == PLX_EXTENT_DATA ? "data" : type == PLX_EXTENT_META ? "metadata" : "unused";
 }
 
+static void tell_older(struct compare *c, uint64_t no)
+{
+    c->volume[plx_volumes_index_of(c->store, no)].older++;
+    differs(c, PLX_FINDING_ERROR, "",
+            "extent %llu (%.200s): its header is older than what was written last: the device lost "
+            "a write that it had acknowledged",
+            (unsigned long long)no, plx_volumes_name_of(c->store, no));
+}
+
+/* COMPARE-10 */
+static void tell_newer(struct compare *c, uint64_t no)
+{
+    struct plx_fault why;
+
+    plx_door_refuse_newer_extent(c->store, no, &why);
+    differs(c, PLX_FINDING_ERROR, "", "%s", why.text);
+}
+
+/* COMPARE-9 */
+static void tell_volumes(struct compare *c)
+{
+    for (unsigned i = 0; i < c->info.volumes; i++) {
+        unsigned long long older = c->volume[i].older, disbelieved = c->volume[i].disbelieved;
+
+        if (older)
+            differs(c, PLX_FINDING_ERROR, "",
+                    "volume %u (%.200s): %llu of its extents %s older than what was written there "
+                    "last: it went back to an older state, or lost writes; put the newer one back; "
+                    "only if there is none, 'parallax store rebuild-registry' sees to it that "
+                    "nothing is allocated in older extents any more",
+                    i, c->info.volume[i].name, older, plx_is_or_are(older));
+        if (disbelieved)
+            differs(c, PLX_FINDING_INFO, "",
+                    "volume %u (%.200s): %llu of its extents %s damaged or went back to an older "
+                    "state: what disks have there is read as far as it is whole, and nothing else "
+                    "is allocated or freed there",
+                    i, c->info.volume[i].name, disbelieved, disbelieved == 1 ? "was" : "were");
+    }
+}
+
 static int compare_extent(struct compare *c, const struct plx_registry_extent *row)
 {
     struct plx_extent_info extent;
@@ -183,20 +240,27 @@ static int compare_extent(struct compare *c, const struct plx_registry_extent *r
     unsigned long long no = row->no;
     char what[64];
     int error = plx_store_extent_read(c->store, row->no, &extent, &why);
-    bool empty;
+    bool empty, newer;
 
+    if (row->states == PLX_STATES_NEVER) { /* and a rebuild keeps that */
+        c->volume[plx_volumes_index_of(c->store, no)].disbelieved++;
+        return 0;
+    }
     if (error == PLX_ERR_CORRUPT) /* the store's own check says so */
         return 0;
     if (error)
         return plx_fault_set(c->fault, error, "%s", why.text);
-    if (row->states == PLX_STATES_NEVER) /* its header is not believed, and a rebuild keeps that */
-        return 0;
     snprintf(what, sizeof what, "extent %llu", no);
+    newer = plx_door_extent_is_newer(row, extent.settled ? extent.states : 0);
     empty = extent.type == PLX_EXTENT_UNUSED || extent.used_blocks <= extent.header_blocks;
     error = check_instance(c, extent.owner, row->owner, "", what);
     if (error)
         return error;
-    if (row->type == PLX_EXTENT_UNUSED && !empty)
+    if (extent.states < row->states)
+        tell_older(c, no);
+    else if (newer)
+        tell_newer(c, no);
+    else if (row->type == PLX_EXTENT_UNUSED && !empty)
         differs(c, PLX_FINDING_ERROR, "",
                 "extent %llu is unused in the registry, and holds %llu %s block%s, which would be "
                 "overwritten" REBUILD,
@@ -213,12 +277,7 @@ static int compare_extent(struct compare *c, const struct plx_registry_extent *r
                 "extent %llu is a %s extent in the registry and never came into use on the "
                 "store" REBUILD,
                 no, type_name(row->type));
-    else if (row->type != PLX_EXTENT_UNUSED && extent.states < row->states)
-        differs(c, PLX_FINDING_ERROR, "",
-                "extent %llu: its header is older than what was written last: the device lost a "
-                "write that it had acknowledged" SEAL,
-                no);
-    if (extent.owner && !row->owner)
+    if (extent.owner && !row->owner && !newer)
         differs(c, PLX_FINDING_ERROR, "",
                 "extent %llu belongs to instance %llu on the store and to nobody in the registry: "
                 "two could allocate from it" REBUILD,
@@ -278,6 +337,7 @@ static int compare_extents(struct compare *c)
                 error = compare_extent(c, &row);
         }
     }
+    tell_volumes(c);
     while (at < count && list[at].no < c->info.extents)
         at++;
     if (!error && at < count)
@@ -298,9 +358,10 @@ static void compare_live(struct compare *c, const struct plx_registry_vdi *row,
 
     if (vdi->parent_seq)
         plx_uuid_text(&vdi->parent, parent);
-    if (strcmp(row->name, name) != 0)
-        differs(c, PLX_FINDING_ERROR, name, "virtual disk %s is called %s in the registry" REBUILD,
-                name, row->name);
+    if (strcmp(row->name, name) != 0) /* with an owner: COMPARE-6 */
+        differs(c, row->owner ? PLX_FINDING_INFO : PLX_FINDING_ERROR, name,
+                "virtual disk %s is called %s in the registry%s", name, row->name,
+                row->owner ? RECOVER : REBUILD);
     if (row->slot != vdi->slot)
         differs(c, PLX_FINDING_ERROR, name,
                 "virtual disk %s has slot %u on the store and %u in the registry" REBUILD, name,

@@ -1,12 +1,13 @@
 /* disks.c - virtual disks by name: locked, opened, closed, kept open (ATTACH-2, ATTACH-5, ATTACH-9,
- * ATTACH-14, ATTACH-16). Creating and deleting: lifetime.c. Invariants, threads and crash story:
- * attach.c. */
+ * ATTACH-14, ATTACH-16, ATTACH-18 to ATTACH-20). Creating and deleting: lifetime.c. Invariants,
+ * threads and crash story: attach.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "attach/attach_inside.h"
 #include "attach/doors.h"
+#include "attach/known_rings.h"
 #include "registry/collections.h"
 #include "registry/embedded.h"
 #include "registry/holds.h"
@@ -88,20 +89,41 @@ static int lock_left(struct plx_attach *a, const char *vdi, struct plx_registry_
 
 /* *ret_recover: this instance had the lock already, so the disk was not closed. It may have got the
  * lock while it waited, by recovering a holder that died. */
-int plx_attach_lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
-                        struct plx_registry_lock *ret_lock, bool *ret_recover,
-                        struct plx_fault *fault)
+static int lock_by_id(struct plx_attach *a, const char *vdi, struct plx_registry_lock *ret_lock,
+                      bool *ret_recover, struct plx_fault *fault)
 {
-    int error = lock_left(a, row->id, ret_lock, fault);
+    int error = lock_left(a, vdi, ret_lock, fault);
 
     *ret_recover = error != PLX_ERR_BUSY;
     if (error != PLX_ERR_BUSY)
         return error;
-    error = lock_in_turn(a, row->id, ret_lock, fault);
+    error = lock_in_turn(a, vdi, ret_lock, fault);
     if (error == PLX_ERR_BUSY) {
-        error = lock_left(a, row->id, ret_lock, fault);
+        error = lock_left(a, vdi, ret_lock, fault);
         *ret_recover = error != PLX_ERR_BUSY;
     }
+    return error;
+}
+
+/* ATTACH-19. Whoever waited for the lock has it of a disk that may have another name by now. */
+int plx_attach_lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
+                        struct plx_registry_lock *ret_lock, bool *ret_recover,
+                        struct plx_fault *fault)
+{
+    struct plx_registry_vdi now;
+    int error = lock_by_id(a, row->id, ret_lock, ret_recover, fault);
+
+    if (error)
+        return error;
+    error = plx_registry_vdi_get_by_id(a->registry, row->id, &now);
+    if (error)
+        plx_registry_fault(a->registry, error, fault);
+    else if (strcmp(now.name, row->name) != 0)
+        error = plx_fault_set(fault, PLX_ERR_NOT_FOUND,
+                              "%s/%.120s has just been renamed; it is called %s/%.120s now",
+                              a->known.name, row->name, a->known.name, now.name);
+    if (error && !*ret_recover)
+        plx_registry_vdi_unlock(a->registry, ret_lock, NULL);
     return error;
 }
 
@@ -119,11 +141,16 @@ static int is_unopened(struct plx_attach *a, bool *ret_unopened, char ret_host[6
     error = plx_tenancy_read(device, plx_registry_locks(a->registry), &store, &a->paths, &tenant,
                              fault);
     snprintf(ret_host, 65, "%s", tenant.host_name);
-    if (a->released && a->unopened_since && tenant.here)
+    if (a->not_ours && a->unopened_since && tenant.here)
         return error; /* imported here since: that host sees the lock that is shared (HOLDS-7) */
     if (!error && (!tenant.here || a->unopened_since))
         error = plx_tenancy_unopened(device, &store, &a->unopened_since, ret_unopened, fault);
     return error;
+}
+
+static const char *unwritten(const struct plx_attach *a)
+{
+    return a->not_ours ? "is not this host's" : "cannot be written to here";
 }
 
 static int check_stands_still(struct plx_attach *a, struct plx_fault *fault)
@@ -137,10 +164,11 @@ static int check_stands_still(struct plx_attach *a, struct plx_fault *fault)
     return error || unopened
                ? error
                : plx_fault_set(fault, PLX_ERR_BUSY,
-                               "%s cannot be written to here, and store %s is open on host %s, "
-                               "where nobody would know that its snapshots are read: read them "
-                               "there, or through the same name of the volume",
-                               plx_registry_device(a->registry)->name, a->known.name, host);
+                               "%s %s, and store %s is open on host %s, where nobody would know "
+                               "that its snapshots are read: read them there, or through the same "
+                               "name of the volume",
+                               plx_registry_device(a->registry)->name, unwritten(a), a->known.name,
+                               host);
 }
 
 int plx_attach_stood_still(struct plx_attach *a, struct plx_fault *fault)
@@ -152,11 +180,11 @@ int plx_attach_stood_still(struct plx_attach *a, struct plx_fault *fault)
     return error || unopened
                ? error
                : plx_fault_set(fault, PLX_ERR_FENCED,
-                               "%s cannot be written to here, and store %s was opened on host %s "
-                               "meanwhile, where nobody knew that its snapshots are read: what "
-                               "was read may be wrong; read them there, or through the same name "
-                               "of the volume",
-                               plx_registry_device(a->registry)->name, a->known.name, host);
+                               "%s %s, and store %s was opened on host %s meanwhile, where nobody "
+                               "knew that its snapshots are read: what was read may be wrong; read "
+                               "them there, or through the same name of the volume",
+                               plx_registry_device(a->registry)->name, unwritten(a), a->known.name,
+                               host);
 }
 
 static int hold_by_row(struct plx_attach *a, const char *vdi, uint64_t seq, uint64_t *ret_hold,
@@ -193,9 +221,9 @@ int plx_attach_hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq,
     *ret_hold = 0;
     if (!seq)
         return 0;
-    if (!a->unwritable && !a->released)
+    if (!a->unwritable && !a->not_ours)
         error = hold_by_row(a, vdi, seq, ret_hold, fault);
-    if (a->unwritable || a->released || (a->options.read_only && plx_error_is_unwritable(error)))
+    if (a->unwritable || a->not_ours || (a->options.read_only && plx_error_is_unwritable(error)))
         return hold_without_writing(a, vdi, fault);
     return error;
 }
@@ -271,7 +299,7 @@ int plx_attach_resume(struct plx_attach *a, struct plx_vdi *vdi, struct plx_faul
 /* ATTACH-9, for a disk that this instance has just locked. recovers: its last holder did not close
  * it. */
 int plx_attach_check_locked(struct plx_attach *a, const struct plx_registry_lock *held,
-                            bool recovers, struct plx_fault *fault)
+                            bool recovers, bool *ret_marked, struct plx_fault *fault)
 {
     struct plx_registry_vdi row;
     struct plx_vdi_info info;
@@ -287,7 +315,69 @@ int plx_attach_check_locked(struct plx_attach *a, const struct plx_registry_lock
     error = recovers ? plx_door_read_taken(a->store, &row, &info, fault)
                      : plx_door_read_closed(a->store, &row, &info, fault);
     plx_attach_unlock(a);
+    *ret_marked = !error && plx_ring_is_marked(&info.mark);
     return plx_attach_in_doubt(a, error, fault);
+}
+
+/* ATTACH-18. Closes a disk that cannot be used, for its record names a ring. */
+static int refuse_ringless(struct plx_attach *a, const struct plx_registry_vdi *row,
+                           struct plx_vdi *vdi, const struct plx_fault *why,
+                           struct plx_fault *fault)
+{
+    char id[PLX_UUID_TEXT], members[PLX_KNOWN_RING_TEXT];
+    struct plx_known_ring ring = {.members = 0};
+    struct plx_vdi_info info;
+    int error;
+
+    plx_attach_lock(a);
+    plx_vdi_get_info(vdi, &info);
+    plx_attach_unlock(a);
+    error = plx_attach_vdi_close(a, vdi);
+    if (error)
+        return plx_fault_set(fault, error, "%s: %s", row->name, plx_error_text(error));
+    plx_uuid_text(&info.mark.ring, id);
+    error = plx_known_ring_get(&a->paths, a->known.identity, &ring, NULL);
+    if (!error && strcmp(ring.ring, id) == 0) {
+        plx_known_ring_name_members(&ring, members);
+        plx_fault_set(
+            fault, why->code == PLX_ERR_BUSY ? why->code : PLX_ERR_RING_AWAY,
+            "%s/%.100s: its newest writes lie in this host's ring on %.120s, without which "
+            "it cannot be used: %.280s",
+            a->known.name, row->name, members, why->text);
+    } else {
+        plx_fault_set(fault, PLX_ERR_RING_AWAY,
+                      "%s/%.100s: its newest writes lie in the write-back ring %s, which this host "
+                      "does not have; if it lies here, 'parallax ring create %s PATH' with its own "
+                      "paths makes it known again; if it is lost for good, 'parallax ring discard "
+                      "%s/%.100s' discards them",
+                      a->known.name, row->name, id, a->known.name, a->known.name, row->name);
+    }
+    plx_known_ring_done(&ring);
+    return fault->code;
+}
+
+/* Of a disk that this instance has locked, and the engine could not open. */
+static int opening_failed(struct plx_attach *a, const struct plx_registry_vdi *row,
+                          struct plx_held_vdi *held, bool take_over, int error,
+                          struct plx_fault *fault)
+{
+    struct plx_registry_store now;
+    struct plx_vdi_info info;
+    bool read;
+
+    if (error == PLX_ERR_REGISTRY && !plx_registry_store_get(a->registry, a->row.uuid, &now) &&
+        now.doubt[0])
+        plx_fault_set(fault, error, "%s/%.150s cannot be opened: %.255s%s", a->known.name,
+                      row->name, now.doubt, plx_registry_doubt_advice(&now));
+    /* ATTACH-2: the lock stays if the record may name this instance. */
+    plx_attach_lock(a);
+    read = plx_vdi_read_info(a->store, row->slot, &info, NULL) == 0;
+    plx_attach_unlock(a);
+    if (read && info.owner != a->instance.row.id && !take_over)
+        /* ATTACH-9: it may have been opened and closed, without its ring. */
+        plx_attach_unlock_closed(a, &held->lock, row->slot, plx_attach_closings(a));
+    free(held);
+    return error;
 }
 
 static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi *row,
@@ -299,7 +389,9 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
                                         .quiet_ns = options->quiet_ns};
     struct plx_vdi_clock clock;
     struct plx_held_vdi *held = ask_for(a, row->id);
+    struct plx_fault without = {0};
     struct plx_vdi *vdi;
+    bool marked;
     int error;
 
     if (held) {
@@ -309,8 +401,10 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
         suits = plx_vdi_use(held->vdi, &open);
         plx_attach_unlock(a);
         *ret_vdi = held->vdi;
-        if (suits)
+        if (suits) {
+            plx_attach_ring_begin(a, row, held);
             return 0;
+        }
         plx_attach_vdi_close(a, held->vdi); /* on failure lock_left() has the lock */
     }
     held = plx_attach_new_held(fault);
@@ -321,7 +415,8 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
         free(held);
         return error;
     }
-    error = plx_attach_check_locked(a, &held->lock, open.take_over, fault);
+    a->tried = held->lock;
+    error = plx_attach_check_locked(a, &held->lock, open.take_over, &marked, fault);
     if (error) {
         if (!open.take_over)
             plx_registry_vdi_unlock(a->registry, &held->lock, NULL);
@@ -329,34 +424,52 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
         return error;
     }
     open.slot = row->slot;
+    open.name = row->name; /* ATTACH-19 */
     open.epoch = held->lock.epoch;
     if (!plx_witness_load(a->registry, row->id, &held->kept))
         open.witness = &held->kept;
-    plx_attach_lock(a);
-    error = plx_vdi_open(a->store, &open, &vdi, fault);
-    plx_attach_unlock(a);
-    if (error) {
-        struct plx_registry_store now;
-        struct plx_vdi_info info;
-
-        if (error == PLX_ERR_REGISTRY && !plx_registry_store_get(a->registry, a->row.uuid, &now) &&
-            now.doubt[0])
-            plx_fault_set(fault, error, "%s/%.150s cannot be opened: %.255s%s", a->known.name,
-                          row->name, now.doubt, plx_registry_doubt_advice(&now));
-        /* ATTACH-2: the lock stays if the record may name this instance. */
-        plx_attach_lock(a);
-        if (plx_vdi_read_info(a->store, row->slot, &info, NULL) == 0 &&
-            info.owner != a->instance.row.id && !open.take_over)
-            plx_registry_vdi_unlock(a->registry, &held->lock, NULL);
-        plx_attach_unlock(a);
-        free(held);
-        return error;
-    }
+    error = options->discard_ring
+                ? plx_attach_ring_discard(a, &open, marked, &vdi, fault)
+                : plx_attach_ring_vdi_open(a, row, held, &open, marked, &vdi, &without, fault);
+    if (error)
+        return opening_failed(a, row, held, open.take_over, error, fault);
     plx_attach_hold_vdi(a, held, vdi);
     held->behind = open.take_over ? plx_attach_settle_from(plx_attach_newest_of(a, vdi)) : 0;
     plx_attach_held_clock(a, held, false, &clock);
+    if (marked && without.code)
+        return refuse_ringless(a, row, vdi, &without, fault);
     *ret_vdi = vdi;
     return 0;
+}
+
+/* ATTACH-20. For a disk that has just been opened. It takes too long to be tried again and again.
+ */
+static int drain_first(struct plx_attach *a, const char *name,
+                       const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
+                       struct plx_fault *fault)
+{
+    struct plx_fault why = {0};
+    int error = plx_attach_ring_settle(a, plx_attach_held(a, *ret_vdi), &why);
+
+    if (!error || (options->only_thins && plx_error_class(error) == PLX_CLASS_NOSPACE))
+        return 0; /* closing tries again */
+    plx_attach_vdi_close(a, *ret_vdi);
+    *ret_vdi = NULL;
+    if (error == PLX_ERR_BUSY)
+        return plx_fault_set(fault, error,
+                             "interrupted; what was drained of the writes of %s/%.120s from this "
+                             "host's ring is on the store, and the next command that opens it "
+                             "continues",
+                             a->known.name, name);
+    return plx_fault_set(fault, error,
+                         "%s/%.120s: its writes on this host's ring could not be drained to the "
+                         "store first: %.300s",
+                         a->known.name, name, why.text);
+}
+
+uint64_t plx_attach_tried_epoch(const struct plx_attach *a, const char *id)
+{
+    return strcmp(a->tried.vdi, id) == 0 ? a->tried.epoch : 0;
 }
 
 /* Opening a disk takes room for metadata. If there is none, the disks that nobody has asked for are
@@ -386,7 +499,8 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
                              "%s: there is no room for the metadata that opening it takes; let "
                              "snapshots go or add space, then try again",
                              name);
-    return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
+    return error ? plx_fault_set(fault, error, "%s", why.text)
+                 : drain_first(a, name, options, ret_vdi, fault);
 }
 
 int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
@@ -396,6 +510,7 @@ int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
     struct plx_vdi_info info;
     int error;
 
+    plx_attach_ring_end(a, held);
     if (!plx_vdi_is_snapshot(vdi))
         plx_attach_held_clock(a, held, true, &clock);
     plx_attach_lock(a);
@@ -420,7 +535,7 @@ int plx_attach_vdi_leave(struct plx_attach *a, struct plx_vdi *vdi)
     struct plx_held_vdi *held = plx_attach_held(a, vdi), **link = &a->vdis;
     int error;
 
-    if (!a->options.reopens || plx_vdi_is_snapshot(vdi))
+    if (!a->options.reopens || plx_vdi_is_snapshot(vdi) || held->ringed)
         return plx_attach_vdi_close(a, vdi);
     plx_attach_lock(a);
     error = plx_vdi_rest(vdi);

@@ -1,14 +1,14 @@
 /* doors.c - see doors.h.
  *
- * DOORS-1  What the registry remembers (`written`) is the record as the last holder closed the disk
- *     with. So a record is never older than `written`; the epoch decides, then the number of
+ * DOORS-1  `written` in the registry is the state of the record when the last holder closed the
+ *     disk. So a record is never older than `written`; the epoch decides, then the number of
  *     states. Whether it may be newer depends on the lock:
  *         nobody has had the lock since     not newer. The row's epoch still equals the epoch of
  *                                           `written`, since every lock raises it.
  *         the lock was just taken over      newer only by what the dead holder wrote: every earlier
  *                                           epoch is lower, and only the new holder writes with
  *                                           this one. A record of a higher epoch, or of this epoch
- *                                           with another owner, is by somebody the row forgot.
+ *                                           with another owner, is of an owner unknown to the row.
  *         somebody has the lock             newer, since the holder writes the record.
  *     `written` may be unknown (0): then nothing is older, and only the id and an epoch taken over
  *     are compared.
@@ -25,6 +25,13 @@
  *     empty, or holds a disk deleted there before, or a damaged record that made the creation fail.
  *     In any other case the record counts as lost, never as absent. Otherwise a collection would
  *     free everything that the disk uses.
+ * DOORS-4  An extent is given out in the registry first and given back there last. So one that
+ *     nobody owns there, and whose header has more states than the registry was told, proves that
+ *     the registry lost a write. So does an extent that was used before the registry ever heard of
+ *     it, from the superblock of a volume that grew. The header is right, and stays believed. If
+ *     the extent lies on a further volume, all of volume 0, with the registry in it, may have gone
+ *     back: then no advice comes before the one to put the newer volume 0 back. Of an extent that
+ *     is in use the registry may not know how many states there were (0). That proves nothing.
  * Threads: the caller's.
  * Crash story: reads only.
  */
@@ -32,6 +39,8 @@
 
 #include <stdio.h>
 #include <string.h>
+
+#include "attach/volumes.h"
 
 static int refuse_other(const struct plx_registry_vdi *row, const struct plx_vdi_info *info,
                         struct plx_fault *fault)
@@ -148,7 +157,7 @@ static int refuse_newer(const struct plx_registry_vdi *row, struct plx_fault *fa
     return plx_fault_set(fault, PLX_ERR_REGISTRY,
                          "virtual disk %.80s: its record on the store is newer than the registry "
                          "knows: the registry lost a write; 'parallax store rebuild-registry' "
-                         "makes it anew from the store",
+                         "rebuilds it from the store",
                          row->name);
 }
 
@@ -175,4 +184,30 @@ int plx_door_read_taken(struct plx_store *store, const struct plx_registry_vdi *
     if (ret_info->epoch > row->epoch || ret_info->owner != row->owner)
         return refuse_newer(row, fault);
     return 0;
+}
+
+/* DOORS-4 */
+bool plx_door_extent_is_newer(const struct plx_registry_extent *row, uint64_t states)
+{
+    bool told = row->states || row->type == PLX_EXTENT_UNUSED;
+
+    return told && !row->owner && states > row->states;
+}
+
+int plx_door_refuse_newer_extent(const struct plx_store *store, uint64_t no,
+                                 struct plx_fault *fault)
+{
+    const char *first = plx_store_device(store, 0)->name;
+    bool further = plx_volumes_index_of(store, no) != 0;
+
+    return plx_fault_set(
+        fault, PLX_ERR_REGISTRY,
+        further ? "extent %llu (%.60s) was used since the registry saw it last: %.60s went back to "
+                  "an older state, or the registry there lost a write; put the newer volume 0 back "
+                  "first; only if there is none, 'parallax store rebuild-registry' takes over what "
+                  "the store says"
+                : "extent %llu (%.60s) was used since the registry in %.60s saw it last: the "
+                  "registry lost a write; 'parallax store rebuild-registry' takes over what the "
+                  "store says",
+        (unsigned long long)no, plx_volumes_name_of(store, no), first);
 }

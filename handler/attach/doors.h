@@ -48,4 +48,11 @@ bool plx_door_is_back(const struct plx_registry_vdi *row, const struct plx_vdi_i
 int plx_door_is_gone(struct plx_store *store, const struct plx_registry_vdi *row, bool *ret_back,
                      struct plx_fault *fault);
 
+/* Whether an extent is newer than the registry knows (DOORS-4). row: one that the registry does not
+ * have is of an unused extent. states: of its header, as far as they are known to be durable. */
+bool plx_door_extent_is_newer(const struct plx_registry_extent *row, uint64_t states);
+/* Says so, and what to do first; returns REGISTRY. */
+int plx_door_refuse_newer_extent(const struct plx_store *store, uint64_t no,
+                                 struct plx_fault *fault);
+
 #endif

@@ -13,7 +13,7 @@
  *     had a superblock when the format got it for itself: another format was quicker.
  * FOUNDING-5  A format that does not overwrite says which command helps with what is there. A store
  *     without a row is none that could be imported: its format is repeated with --force, or its
- *     registry is made anew.
+ *     registry is rebuilt.
  * Threads: the caller's.
  * Crash story: FOUNDING-2. The operator repeats the format, which begins again with --force.
  */
@@ -52,24 +52,6 @@ int plx_founding_enter(const struct plx_paths *paths, const struct plx_known *kn
 }
 
 /* ---- Formatting ---- */
-
-/* FOUNDING-1: one file or device under two names, or one within the other; one that does not exist
- * yet has no other name. */
-static int check_distinct(const char *const *paths, unsigned count, struct plx_fault *fault)
-{
-    for (unsigned i = 0; i < count; i++)
-        for (unsigned j = 0; j < i; j++) {
-            enum plx_overlap overlap = plx_storage_compare(paths[i], paths[j]);
-
-            if (overlap != PLX_APART)
-                return plx_fault_set(fault, PLX_ERR_INVALID,
-                                     overlap == PLX_SAME
-                                         ? "%s and %s are the same volume"
-                                         : "%s and %s overlap: one is a part of the other",
-                                     paths[j], paths[i]);
-        }
-    return 0;
-}
 
 /* The volumes of a format, for itself. */
 struct volumes {
@@ -132,7 +114,7 @@ static int refuse_rowless(struct plx_device *device, struct plx_fault *fault)
     return is_rowless(device, &store)
                ? plx_fault_set(fault, PLX_ERR_EXISTS,
                                "%s: holds store %s with a registry that cannot be read: if its "
-                               "format was not finished, --force formats it anew; if it was in "
+                               "format was not finished, --force formats it again; if it was in "
                                "use, 'parallax store import' or, where that refuses, 'parallax "
                                "store rebuild-registry' brings it back",
                                device->name, store.store_name)
@@ -159,7 +141,7 @@ static int format_volumes(const struct plx_paths *paths, const char *const *name
     plx_attach_init_env(&env);
     format.registry = true;
     for (unsigned i = 0; i < count && !error; i++) {
-        error = check_distinct(names, i + 1, fault); /* before one waits for itself */
+        error = plx_volumes_check_distinct(names, i + 1, fault); /* before one waits for itself */
         if (!error)
             error = open_one(volumes, names[i], size, patience, fault);
     }

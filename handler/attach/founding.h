@@ -11,9 +11,9 @@
 #include "registry/tenancy.h"
 
 /* Writes a new store over the volumes and enters it. size: of volumes that do not exist yet (0:
- * they must). Refused, whatever options->force says: volumes of a store that is known here, that a
- * host has or somebody has open, and one volume under two names; unused: as below. patience, here
- * and below: while others have the volumes, or the store, open (device.h). */
+ * they must). Refused even with options->force: volumes of a store that is known here, belongs to a
+ * host, or is open; and one volume given twice. unused: as below. patience, here and below: how
+ * long to wait while another process has the volumes or the store open (device.h). */
 int plx_founding_format(const char *state_dir, const char *const *paths, unsigned count,
                         uint64_t size, const struct plx_format_options *options, bool unused,
                         const struct plx_patience *patience, struct plx_store_info *ret_info,
@@ -37,6 +37,9 @@ struct plx_founding_import {
     bool dry_run;   /* only looks whether it would work; not of a copy */
     const struct plx_patience *patience;
 };
+/* CORRUPT: the entry here names a further volume of the store, which is in use (COUNTED-1). */
+int plx_founding_name_all(const struct plx_paths *paths, const struct plx_known *known,
+                          struct plx_fault *fault);
 /* Enters a store that lies on these volumes, and takes it if no host has it. EXISTS: a store that
  * is told by the same identity is known here and lies elsewhere. */
 int plx_founding_import(const char *state_dir, const char *const *paths, unsigned count,

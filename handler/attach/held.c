@@ -35,6 +35,7 @@ static int read_labels(struct plx_attach *a, const struct plx_vdi_info *info, ui
     return 0;
 }
 
+/* LABELS-1 */
 static int tell_labels(struct plx_attach *a, const struct plx_registry_lock *held, uint32_t slot,
                        struct plx_labels *labels, struct plx_fault *fault)
 {
@@ -69,6 +70,52 @@ static int drop_forgotten(struct plx_attach *a, const struct plx_registry_lock *
     return error;
 }
 
+/* Removes labels that the registry has of snapshots that went from amid history. A process that let
+ * the snapshots go died before it removed the labels, so its intent is left (HOLDS-8). What the log
+ * says of such labels does not count (LABELS-3). */
+static int drop_gone(struct plx_attach *a, const struct plx_registry_lock *held, uint32_t slot,
+                     struct plx_fault *fault)
+{
+    struct plx_registry_label *list;
+    size_t count;
+    int error = plx_registry_label_list(a->registry, held->vdi, &list, &count);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    for (size_t i = 0; i < count && !error; i++) {
+        struct plx_snapshot_info first = {0};
+
+        plx_attach_lock(a);
+        error = plx_snapshot_first(a->store, slot, list[i].seq, &first, fault);
+        plx_attach_unlock(a);
+        if (error || first.seq <= list[i].seq)
+            continue;
+        error = plx_registry_label_remove(a->registry, held, list[i].name);
+        if (error)
+            plx_registry_fault(a->registry, error, fault);
+    }
+    free(list);
+    return error;
+}
+
+/* HOLDS-8. A log that is damaged is left to "store check", as in read_labels(). */
+static int end_left(struct plx_attach *a, const struct plx_registry_lock *held, uint32_t slot,
+                    struct plx_fault *fault)
+{
+    bool left = false;
+    int error = plx_registry_intent_is_left(a->registry, held->vdi, &left);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    if (!left)
+        return 0;
+    error = drop_gone(a, held, slot, fault);
+    if (error)
+        return error == PLX_ERR_CORRUPT ? 0 : error;
+    error = plx_registry_intent_clear(a->registry, held);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
 /* ATTACH-4 */
 int plx_attach_settle(struct plx_attach *a, const struct plx_registry_lock *held,
                       const struct plx_vdi_info *info, uint64_t from, struct plx_fault *fault)
@@ -77,6 +124,11 @@ int plx_attach_settle(struct plx_attach *a, const struct plx_registry_lock *held
     struct plx_labels labels;
     int error = plx_registry_vdi_get_by_id(a->registry, held->vdi, &row);
 
+    if (!error &&
+        strcmp(row.name, info->name) != 0) /* ATTACH-19: the next opening tells the record */
+        return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                             "virtual disk %.100s is called %.100s in the registry", info->name,
+                             row.name);
     if (!error && row.size_bytes != info->size_bytes)
         error = plx_registry_vdi_resize(a->registry, held, info->size_bytes);
     if (!error)
@@ -89,7 +141,7 @@ int plx_attach_settle(struct plx_attach *a, const struct plx_registry_lock *held
     if (!error)
         error = tell_labels(a, held, info->slot, &labels, fault);
     plx_labels_done(&labels);
-    return error;
+    return error ? error : end_left(a, held, info->slot, fault);
 }
 
 /* From which snapshot on label changes are read for a disk whose owner died (SETTLE_SNAPSHOTS). */

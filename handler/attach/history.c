@@ -185,9 +185,9 @@ static int snapshot_behind(struct plx_attach *a, struct plx_vdi *vdi, struct plx
     return error == PLX_ERR_NOSPACE ? 0 : error;
 }
 
-int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
-                      char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before,
-                      struct plx_fault *fault)
+static int rewind_on_store(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
+                           char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before,
+                           struct plx_fault *fault)
 {
     struct plx_rewind_options options = {.seq = seq, .label = ret_label};
     struct plx_held_vdi *held = plx_attach_held(a, vdi);
@@ -214,9 +214,23 @@ int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
     return error ? plx_registry_fault(a->registry, error, fault) : stopped;
 }
 
+int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
+                      char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before,
+                      struct plx_fault *fault)
+{
+    struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    int error = plx_attach_ring_pause(a, held, fault);
+
+    *ret_before = (struct plx_snapshot_info){0};
+    if (!error)
+        error = rewind_on_store(a, vdi, seq, ret_label, ret_before, fault);
+    plx_attach_ring_resume(a, held);
+    return error;
+}
+
 /* ---- Letting snapshots go ---- */
 
-/* What dead readers hold is held by nobody. */
+/* A dead instance's holds go with its recovery. */
 int plx_attach_release_dead(struct plx_attach *a, const char *vdi, struct plx_fault *fault)
 {
     struct plx_registry_instance row;
@@ -344,16 +358,17 @@ int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_
         if (after.rewinds_held < before.rewinds_held) /* what only they had is garbage */
             plx_registry_collection_want(a->registry, a->row.id);
     }
-    ended = plx_registry_intent_end(a->registry, &held->lock);
-    if (ended && !error)
-        error = plx_registry_fault(a->registry, ended, fault);
     if (!thin->dry_run) {
         struct plx_fault why;
         int left = remove_labels(a, held, thin, error ? &why : fault);
 
         error = error ? error : left;
     }
-    return error;
+    if (error) /* snapshots may have gone whose labels stay: closing looks (ATTACH-4) */
+        plx_attach_note_told(held, plx_attach_newest_of(a, vdi), error);
+    ended = error ? plx_registry_intent_leave(a->registry, &held->lock) /* HOLDS-8 */
+                  : plx_registry_intent_end(a->registry, &held->lock);
+    return ended && !error ? plx_registry_fault(a->registry, ended, fault) : error;
 }
 
 /* So much, or all that can be claimed, if that is less. As many extents as would do if they were

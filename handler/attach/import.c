@@ -5,9 +5,12 @@
  *     disk by now.
  * IMPORT-2  This host knows an identity at one place only. A copy of a store gets an identity of
  *     its own before it is entered.
+ * IMPORT-3  A store is given up only whole: while a virtual disk's record names a ring of this
+ *     host, no other one could use that disk.
  * Threads: the caller's.
  * Crash story: the store is taken first and entered second. After a crash in between, the same call
- *   finds the store taken by this host, and enters it. What fails takes its entry away again.
+ *   finds the store taken by this host, and enters it. What fails takes its entry away again. A
+ *   copy has its identity before it is entered, so an entry means that only paths may be missing.
  */
 #include "attach/founding.h"
 
@@ -17,6 +20,7 @@
 
 #include "attach/attach.h"
 #include "attach/attach_inside.h"
+#include "attach/counted.h"
 #include "attach/occupied.h"
 #include "attach/volumes.h"
 #include "registry/embedded.h"
@@ -24,7 +28,7 @@
 
 /* ---- Importing ---- */
 
-/* As whoever opens the store would find it (VOLUME-3). */
+/* The same check as when the store is opened (VOLUME-3). */
 static int check_whole(const struct plx_device *device, const struct plx_superblock_info *info,
                        struct plx_fault *fault)
 {
@@ -89,7 +93,8 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
     plx_volumes_close(devices, count);
     if (!error && first.volumes != count && most != count)
         error = plx_fault_set(fault, PLX_ERR_INVALID,
-                              "store %s has %u volume%s, of which %u %s given; name them all",
+                              "store %s has %u volume%s, of which %u %s given; name them all: "
+                              "'parallax store scan' shows them",
                               first.store_name, first.volumes, plx_plural(first.volumes), count,
                               count == 1 ? "was" : "were");
     if (!error)
@@ -123,7 +128,7 @@ static int identify_all(const char *const *paths, unsigned count, bool mixed,
 static bool lies_elsewhere(const struct plx_known *known, const struct plx_known *other,
                            unsigned index)
 {
-    struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
+    struct plx_device_open_options options = {.read_only = true, .beside = true};
     struct plx_superblock_info info;
     struct plx_device *device;
     bool there = false;
@@ -242,7 +247,27 @@ int plx_founding_identify(const struct plx_paths *paths, const char *const *name
     return error;
 }
 
-static int set_paths(struct plx_registry *registry, const struct plx_known *known,
+int plx_founding_name_all(const struct plx_paths *paths, const struct plx_known *known,
+                          struct plx_fault *fault)
+{
+    struct plx_known here;
+    unsigned index = 0;
+    int error;
+
+    if (plx_known_get(paths, known->identity, &here, NULL))
+        return 0;
+    error = plx_counted_further(&here, known->volumes, &index, fault);
+    if (!error && index)
+        error = plx_fault_set(fault, PLX_ERR_CORRUPT, /* COUNTED-1 */
+                              "%s is volume %u of store %s, as this host knows; name all volumes; "
+                              "if %s is older than that, put the newer one back, or, to go on with "
+                              "the older state, 'parallax store forget %s' first",
+                              here.volume[index], index, here.name, known->volume[0], here.name);
+    plx_known_done(&here);
+    return error;
+}
+
+static int set_paths(struct plx_registry *registry, const struct plx_known *known, bool entered,
                      struct plx_fault *fault)
 {
     struct plx_registry_volume *list = NULL;
@@ -252,6 +277,8 @@ static int set_paths(struct plx_registry *registry, const struct plx_known *know
 
     if (error == PLX_ERR_NOT_FOUND)
         return plx_attach_empty_registry(known, fault);
+    if (!error && plx_counted_check(registry, row.id, known, entered, fault))
+        return fault->code;
     if (!error)
         error = plx_registry_volume_list(registry, row.id, &list, &count);
     for (size_t i = 0; i < count && i < known->volumes && !error; i++)
@@ -261,9 +288,9 @@ static int set_paths(struct plx_registry *registry, const struct plx_known *know
     return error ? plx_registry_fault(registry, error, fault) : 0;
 }
 
-/* The volumes' paths as this host knows them. */
-static int enter_paths(const struct plx_known *known, const struct plx_patience *patience,
-                       struct plx_fault *fault)
+/* The volumes' paths as this host knows them. entered: it knew the store before. */
+static int enter_paths(const struct plx_known *known, bool entered,
+                       const struct plx_patience *patience, struct plx_fault *fault)
 {
     bool damaged = false;
     struct plx_embedded_options options = {.volume = known->volume[0],
@@ -275,29 +302,32 @@ static int enter_paths(const struct plx_known *known, const struct plx_patience 
     int error = plx_embedded_open(&options, &registry, fault);
 
     if (!error) {
-        error = set_paths(registry, known, fault);
+        error = set_paths(registry, known, entered, fault);
         plx_registry_close(registry);
     }
     return damaged ? plx_attach_known_damage(known, error, fault) : error;
 }
 
+/* nobodys: also a store that nobody has. */
 static int take(const struct plx_paths *paths, const struct plx_known *known, const char *which,
-                const char *from, bool dry_run, const struct plx_patience *patience,
+                const char *from, bool nobodys, bool dry_run, const struct plx_patience *patience,
                 struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
 {
     struct plx_tenancy_options options = {.paths = paths,
                                           .volume = known->volume[0],
-                                          .take = true,
+                                          .take = nobodys,
                                           .dry_run = dry_run,
                                           .from = from,
                                           .which = which,
+                                          .alone = plx_volumes_alone,
+                                          .volumes_known = known,
                                           .patience = patience};
 
     if (!from && plx_occupied_lost_home(paths, known->volume[0], known->uuid))
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "%s: the home page is lost, so nobody knows which host has the store; "
                              "when no other has, 'parallax store take-over %.200s --any "
-                             "--i-checked-it-is-off' writes it anew",
+                             "--i-checked-it-is-off' rewrites it",
                              known->volume[0], which);
     plx_uuid_parse(known->uuid, &options.store);
     return plx_tenancy_begin(&options, ret_tenancy, fault);
@@ -310,7 +340,7 @@ static int take_volumes(const struct plx_paths *paths, const struct plx_known *k
     char volumes[PLX_KNOWN_VOLUMES_TEXT];
 
     plx_known_name_volumes(known, volumes);
-    return take(paths, known, volumes, from, dry_run, patience, ret_tenancy, fault);
+    return take(paths, known, volumes, from, true, dry_run, patience, ret_tenancy, fault);
 }
 
 int plx_founding_take(const struct plx_paths *paths, const struct plx_known *known,
@@ -363,7 +393,7 @@ static int check_is_copy(const struct plx_paths *paths, const struct plx_known *
 
     if (error || tenant.ours || plx_uuid_is_zero(&tenant.host))
         return error;
-    return plx_fault_set(fault, PLX_ERR_BUSY,
+    return plx_fault_set(fault, PLX_ERR_UNCONFIRMED,
                          "%s: belongs to host %s, or is a copy of a volume that does; when you "
                          "have seen that it is the copy, add --i-checked-it-is-a-copy",
                          known->volume[0], tenant.host_name);
@@ -392,10 +422,25 @@ static int enter(const struct plx_paths *paths, struct plx_known *known, bool wr
 
     if (error || !writes)
         return error;
-    error = enter_paths(known, patience, fault);
+    error = enter_paths(known, !is_new, patience, fault);
     if (error && is_new)
         plx_known_remove(paths, known->name, NULL);
     return error;
+}
+
+/* Whether this copy has an identity of its own, and is entered here by it under this name: the same
+ * call was cut off behind that, or is repeated. */
+static bool was_entered(const struct plx_paths *paths, const struct plx_known *known)
+{
+    struct plx_known here;
+    bool is;
+
+    if (strcmp(known->identity, known->uuid) == 0 ||
+        plx_known_get(paths, known->identity, &here, NULL))
+        return false;
+    is = strcmp(here.name, known->name) == 0 && first_elsewhere(known, &here) == known->volumes;
+    plx_known_done(&here);
+    return is;
 }
 
 /* Of volumes that were identified. */
@@ -404,22 +449,26 @@ static int import(const struct plx_paths *paths, const struct plx_founding_impor
 {
     const struct plx_patience *patience = options->patience;
     struct plx_tenancy *tenancy = NULL;
+    bool copy;
     int error;
 
     name_it(paths, options->name, known);
-    error = check_copy(paths, known, options->copy, fault);
+    copy = options->copy && !was_entered(paths, known);
+    error = check_copy(paths, known, copy, fault);
     if (!error)
-        error = refuse_volumes_of_others(paths, known, options->copy, fault);
-    if (!error && options->copy)
+        error = refuse_volumes_of_others(paths, known, copy, fault);
+    if (!error && !copy)
+        error = plx_founding_name_all(paths, known, fault);
+    if (!error && copy)
         error = check_copy_name(paths, known, options->name, fault);
-    if (!error && options->copy && !options->is_copy)
+    if (!error && copy && !options->is_copy)
         error = check_is_copy(paths, known, fault);
     if (!error)
         error = plx_known_try(paths, known, patience, fault);
     if (!error && !options->read_only)
         error = take_volumes(paths, known, options->is_copy ? PLX_TENANCY_ANY : options->from,
                              options->dry_run, patience, &tenancy, fault);
-    if (!error && options->copy)
+    if (!error && copy)
         error = give_identity(known, patience, fault);
     if (!error && !options->dry_run)
         error = enter(paths, known, !options->read_only, patience, fault);
@@ -502,11 +551,33 @@ int plx_founding_take_over(const char *state_dir, const char *store, const char 
     /* IMPORT-1 */
     error = plx_known_missing(&named->known, plx_embedded_check(&look, fault), fault);
     if (!error)
-        error = take(&named->paths, &named->known, named->known.name, from, dry_run, patience,
+        error = take(&named->paths, &named->known, named->known.name, from, true, dry_run, patience,
                      &named->tenancy, fault);
     if (!error && !dry_run)
-        error = enter_paths(&named->known, patience, fault);
+        error = enter_paths(&named->known, true, patience, fault);
     named_free(named);
+    return error;
+}
+
+/* IMPORT-3 */
+static int refuse_marked(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_registry_vdi *list;
+    struct plx_vdi_info info;
+    size_t count;
+    int error = plx_registry_vdi_list(a->registry, a->row.id, false, NULL, 0, &list, &count);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    for (size_t i = 0; i < count && !error; i++)
+        if (!plx_vdi_read_info(a->store, list[i].slot, &info, NULL) &&
+            plx_ring_is_marked(&info.mark))
+            error = plx_fault_set(
+                fault, PLX_ERR_BUSY,
+                "%s/%.120s: its newest writes lie in a write-back ring, and no other host could "
+                "use it; 'parallax vdi set %s/%.120s --ring off' brings them to the store",
+                a->known.name, list[i].name, a->known.name, list[i].name);
+    free(list);
     return error;
 }
 
@@ -523,11 +594,34 @@ static int recover(const char *state_dir, const char *store, const struct plx_pa
     if (error)
         return error;
     error = plx_attach_alone(attach, fault);
+    if (!error)
+        error = refuse_marked(attach, fault);
     closed = plx_attach_close(attach);
     return error ? error : closed;
 }
 
-/* Where its volume is not there, or cannot be opened, nobody here uses it. */
+/* Whether recover() would refuse: without the tenancy, and without the disks' records that only a
+ * recovery brings up to date. */
+static int look_whether_free(const char *state_dir, const char *store,
+                             const struct plx_patience *patience, struct plx_fault *fault)
+{
+    struct plx_attach_options options = {.store = store,
+                                         .state_dir = state_dir,
+                                         .role = "admin",
+                                         .read_only = true,
+                                         .patience = patience};
+    struct plx_attach *attach;
+    struct plx_fault why;
+    int error = plx_attach_open(&options, &attach, fault);
+
+    if (error)
+        return error;
+    error = refuse_marked(attach, fault);
+    plx_attach_close_why(attach, &why);
+    return error;
+}
+
+/* A volume that is missing or cannot be opened counts as unused on this host. */
 static int wait_until_unused(const struct plx_known *known, const struct plx_patience *patience,
                              struct plx_fault *fault)
 {
@@ -553,7 +647,8 @@ int plx_founding_release(const char *state_dir, const char *store, bool dry_run,
                          const struct plx_patience *patience, struct plx_fault *fault)
 {
     struct named *named;
-    int error = dry_run ? 0 : recover(state_dir, store, patience, fault);
+    int error = dry_run ? look_whether_free(state_dir, store, patience, fault)
+                        : recover(state_dir, store, patience, fault);
 
     if (!error)
         error = find(state_dir, store, &named, fault);
@@ -564,7 +659,7 @@ int plx_founding_release(const char *state_dir, const char *store, bool dry_run,
     if (!error)
         error = plx_known_missing(&named->known,
                                   take(&named->paths, &named->known, named->known.name, NULL,
-                                       dry_run, patience, &named->tenancy, fault),
+                                       !dry_run, dry_run, patience, &named->tenancy, fault),
                                   fault);
     if (!error && !dry_run)
         error = plx_tenancy_release(named->tenancy, fault);

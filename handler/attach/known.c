@@ -1,47 +1,26 @@
 /* known.c - see known.h.
  *
- * KNOWN-1  An entry appears under its name as a whole, by rename(), and is durable before the call
- *     returns. So a reader, or a crash, sees the old entry or the new one.
+ * KNOWN-1  An entry is written as entries.h says: as a whole, and durable before the call returns.
  * KNOWN-2  The content of an entry is checked whenever it is read, since anybody may have edited
  *     the file. A password in a URL, which entries of earlier versions had, is left out.
- * KNOWN-3  A lock on the folder is held from asking whether a name is free until the entry is
- *     written. So when two stores are given one name at the same time, one of them gets it.
+ * KNOWN-3  Whether a name is free is asked under the folder's lock (ENTRIES-3). So when two stores
+ *     are given one name at the same time, one of them gets it.
  * KNOWN-4  One entry that cannot be read hides none of the others: what these say counts first.
  *     Only where they say nothing is it an error, for the answer may be in that entry.
  * Threads: any.
- * Crash story: a crash leaves the old entry or the new one. It may also leave a file ".NAME.PID",
- *   which the next writer with that process number replaces.
+ * Crash story: a crash leaves the old entry or the new one (ENTRIES-1).
  */
 #include "attach/known.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "attach/entries.h"
 #include "attach/volumes.h"
 #include "device/credentials.h"
 
-#define SUFFIX ".json"
-#define LOCK_WAIT_MS 5000u
-#define ENTRY_MAX (PLX_PATH_MAX + 128)
-#define ENTRY_BYTES_MAX (2u << 20) /* more than all volumes with the longest paths take */
-
-static void folder_path(const struct plx_paths *paths, char ret_path[ENTRY_MAX])
-{
-    snprintf(ret_path, ENTRY_MAX, "%s/stores", paths->state);
-}
-
-static void entry_path(const struct plx_paths *paths, const char *name, char ret_path[ENTRY_MAX])
-{
-    snprintf(ret_path, ENTRY_MAX, "%s/stores/%s" SUFFIX, paths->state, name);
-}
+static const struct plx_entries stores;
 
 void plx_known_done(struct plx_known *known)
 {
@@ -52,25 +31,17 @@ void plx_known_done(struct plx_known *known)
 
 void plx_known_list_free(struct plx_known *list, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        plx_known_done(&list[i]);
-    free(list);
+    plx_entries_free(&stores, list, count);
 }
 
 /* ---- Reading ---- */
-
-static int cannot_read(const char *path, struct plx_fault *fault)
-{
-    return plx_fault_set(fault, errno == EACCES ? PLX_ERR_PERMISSION : PLX_ERR_SYSTEM,
-                         "cannot read %.200s: %s", path, strerror(errno));
-}
 
 static int no_entry(const struct plx_paths *paths, const char *name, struct plx_fault *fault)
 {
     return plx_fault_set(fault, PLX_ERR_NOT_FOUND,
                          "there is no store '%.80s' (looked in %.120s/stores); 'parallax store "
-                         "list' shows those that are known here, 'parallax store import --volume "
-                         "PATH' makes one known here",
+                         "list' shows those that are known here, 'parallax store scan' looks for "
+                         "others, 'parallax store import --volume PATH' makes one known here",
                          name, paths->state);
 }
 
@@ -95,8 +66,16 @@ static int take_volumes(const json_t *volumes, struct plx_known *known)
     return 0;
 }
 
-static int take_entry(const json_t *entry, const char *name, struct plx_known *known)
+static bool is_name(const char *name)
 {
+    char why[160];
+
+    return plx_name_check("store", name, why, sizeof why) == 0;
+}
+
+static int take_entry(const json_t *entry, const char *name, void *item)
+{
+    struct plx_known *known = item;
     const char *uuid = json_string_value(json_object_get(entry, "uuid"));
     const json_t *own = json_object_get(entry, "identity");
     const char *identity = own ? json_string_value(own) : uuid;
@@ -109,127 +88,18 @@ static int take_entry(const json_t *entry, const char *name, struct plx_known *k
     return take_volumes(json_object_get(entry, "volumes"), known);
 }
 
-static int read_entry(const char *path, const char *name, struct plx_known *ret_known,
-                      struct plx_fault *fault)
+static void refuse_entry(const char *name, const struct plx_fault *why, void *item)
 {
-    struct plx_known known = {0};
-    struct plx_fault unopened;
-    json_error_t why;
-    json_t *entry;
-    bool room;
-    int fd, error = plx_paths_open(path, ENTRY_BYTES_MAX, &fd, &unopened);
+    struct plx_known *known = item;
 
-    if (error == PLX_ERR_INVALID)
-        return plx_fault_set(
-            fault, error,
-            "%.230s, so it cannot be the entry of a store; remove it, and enter the "
-            "store again with 'parallax store import --volume PATH'",
-            unopened.text);
-    if (error)
-        return plx_fault_set(fault, error, "%s", unopened.text);
-    entry = json_loadfd(fd, JSON_REJECT_DUPLICATES, &why);
-    close(fd);
-    room = entry || json_error_code(&why) != json_error_out_of_memory;
-    error = entry ? take_entry(entry, name, &known) : room ? PLX_ERR_INVALID : PLX_ERR_NOMEM;
-    if (!error)
-        *ret_known = known;
-    else
-        plx_known_done(&known);
-    if (error == PLX_ERR_NOMEM)
-        plx_fault_set(fault, error, "out of memory reading %.200s", path);
-    else if (error)
-        plx_fault_set(fault, error,
-                      "%.200s cannot be read: %s; remove it, and enter the store again with "
-                      "'parallax store import --volume PATH'",
-                      path, entry ? "its contents are not an entry of a store" : why.text);
-    json_decref(entry);
-    return error;
-}
-
-/* The name that a file of the folder stands for. */
-static bool entry_name(const char *file, char ret_name[PLX_STORE_NAME_MAX + 1])
-{
-    size_t length = strlen(file), suffix = strlen(SUFFIX);
-    char why[160];
-
-    if (length <= suffix || length - suffix > PLX_STORE_NAME_MAX ||
-        strcmp(file + length - suffix, SUFFIX) != 0)
-        return false;
-    memcpy(ret_name, file, length - suffix);
-    ret_name[length - suffix] = 0;
-    return plx_name_check("store", ret_name, why, sizeof why) == 0;
-}
-
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(((const struct plx_known *)a)->name, ((const struct plx_known *)b)->name);
-}
-
-static struct plx_known unreadable(const char *name, const struct plx_fault *why)
-{
-    struct plx_known known = {.problem = *why};
-
-    snprintf(known.name, sizeof known.name, "%s", name);
-    return known;
-}
-
-static int read_folder(const char *folder, DIR *entries, struct plx_known **list, size_t *count,
-                       struct plx_fault *fault)
-{
-    char path[ENTRY_MAX + 256], name[PLX_STORE_NAME_MAX + 1];
-    struct dirent *file;
-    struct plx_fault why;
-
-    while ((file = readdir(entries))) {
-        struct plx_known *bigger;
-
-        if (!entry_name(file->d_name, name))
-            continue;
-        bigger = realloc(*list, (*count + 1) * sizeof *bigger);
-        if (!bigger)
-            return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-        *list = bigger;
-        snprintf(path, sizeof path, "%s/%s" SUFFIX, folder, name);
-        switch (read_entry(path, name, &bigger[*count], &why)) {
-        case PLX_ERR_NOT_FOUND: /* forgotten meanwhile */
-            continue;
-        case PLX_ERR_NOMEM:
-            return plx_fault_set(fault, why.code, "%s", why.text);
-        case 0:
-            break;
-        default:
-            bigger[*count] = unreadable(name, &why);
-        }
-        ++*count;
-    }
-    return 0;
+    known->problem = *why;
+    snprintf(known->name, sizeof known->name, "%s", name);
 }
 
 int plx_known_list(const struct plx_paths *paths, struct plx_known **ret_list, size_t *ret_count,
                    struct plx_fault *fault)
 {
-    struct plx_known *list = NULL;
-    char folder[ENTRY_MAX];
-    size_t count = 0;
-    DIR *entries;
-    int error;
-
-    folder_path(paths, folder);
-    entries = opendir(folder);
-    if (!entries && errno != ENOENT)
-        return cannot_read(folder, fault);
-    error = entries ? read_folder(folder, entries, &list, &count, fault) : 0;
-    if (entries)
-        closedir(entries);
-    if (error) {
-        plx_known_list_free(list, count);
-        return error;
-    }
-    if (count)
-        qsort(list, count, sizeof *list, compare_names);
-    *ret_list = list;
-    *ret_count = count;
-    return 0;
+    return plx_entries_list(paths, &stores, ret_list, ret_count, fault);
 }
 
 static int get_by_identity(const struct plx_paths *paths, const char *identity,
@@ -261,15 +131,13 @@ static int get_by_identity(const struct plx_paths *paths, const char *identity,
 int plx_known_get(const struct plx_paths *paths, const char *name, struct plx_known *ret_known,
                   struct plx_fault *fault)
 {
-    char path[ENTRY_MAX], why[160];
     int error;
 
     if (plx_uuid_check(name) == 0)
         return get_by_identity(paths, name, ret_known, fault);
-    if (plx_name_check("store", name, why, sizeof why))
+    if (!is_name(name))
         return no_entry(paths, name, fault);
-    entry_path(paths, name, path);
-    error = read_entry(path, name, ret_known, fault);
+    error = plx_entry_get(paths, &stores, name, ret_known, fault);
     return error == PLX_ERR_NOT_FOUND ? no_entry(paths, name, fault) : error;
 }
 
@@ -375,54 +243,10 @@ void plx_known_count_volumes(const struct plx_known *known, char ret_text[PLX_KN
 
 /* ---- Writing ---- */
 
-static int cannot_write(const char *path, struct plx_fault *fault)
+/* KNOWN-3 */
+static int check_name_free(const struct plx_paths *paths, const void *item, struct plx_fault *fault)
 {
-    int error = plx_paths_error(errno);
-
-    return plx_fault_set(fault, error, "cannot write %.200s: %s%s", path, strerror(errno),
-                         error == PLX_ERR_NOSPACE ? "; make room there, or give another --state-dir"
-                                                  : "");
-}
-
-static int sync_folder(const char *folder)
-{
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), failed;
-
-    if (fd < 0)
-        return -1;
-    failed = fsync(fd);
-    close(fd);
-    return failed;
-}
-
-/* KNOWN-1. try: it does not get its name. */
-static int write_whole(const char *folder, const char *name, const char *text, bool try,
-                       struct plx_fault *fault)
-{
-    char path[ENTRY_MAX + 128], hidden[ENTRY_MAX + 128];
-    size_t length = strlen(text);
-    int fd, error = 0;
-
-    snprintf(path, sizeof path, "%s/%s" SUFFIX, folder, name);
-    snprintf(hidden, sizeof hidden, "%s/.%s.%d", folder, name, (int)getpid());
-    fd = open(hidden, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 && errno == EEXIST && !unlink(hidden)) /* a crash left it */
-        fd = open(hidden, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd >= 0)
-        errno = ENOSPC; /* of a write that is cut short */
-    if (fd < 0 || write(fd, text, length) != (ssize_t)length || fsync(fd) ||
-        (!try && rename(hidden, path)) || sync_folder(folder))
-        error = cannot_write(path, fault);
-    if (try || error)
-        unlink(hidden);
-    if (fd >= 0)
-        close(fd);
-    return error;
-}
-
-static int check_name_free(const struct plx_paths *paths, const struct plx_known *known,
-                           struct plx_fault *fault)
-{
+    const struct plx_known *known = item;
     struct plx_known other;
     bool same;
     int error = plx_known_get(paths, known->name, &other, fault);
@@ -439,95 +263,61 @@ static int check_name_free(const struct plx_paths *paths, const struct plx_known
                                 known->name, known->name);
 }
 
-/* KNOWN-3. Another one has it as long as it takes to write an entry. */
-static int lock_folder(const char *folder, const struct plx_patience *patience, int *ret_fd,
-                       struct plx_fault *fault)
+static json_t *make_entry(const void *item)
 {
-    static unsigned wait_ms = LOCK_WAIT_MS;
-    static const struct plx_patience some = {plx_patience_fixed, &wait_ms};
-    uint64_t since_ns = plx_patience_begin();
-    struct plx_fault why;
-    int fd, failed;
-
-    if (mkdir(folder, 0700) && errno != EEXIST)
-        return cannot_write(folder, fault);
-    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return cannot_write(folder, fault);
-    plx_fault_set(&why, PLX_ERR_BUSY,
-                  "%.200s: another command changes the list of stores; try again", folder);
-    do
-        failed = flock(fd, LOCK_EX | LOCK_NB);
-    while (failed &&
-           (errno == EINTR || (errno == EWOULDBLOCK &&
-                               plx_patience_waits(patience ? patience : &some, since_ns, &why))));
-    if (!failed) {
-        *ret_fd = fd;
-        return 0;
-    }
-    failed = errno == EWOULDBLOCK ? plx_fault_set(fault, PLX_ERR_BUSY, "%s", why.text)
-                                  : cannot_write(folder, fault);
-    close(fd);
-    return failed;
-}
-
-static char *entry_text(const struct plx_known *known)
-{
-    json_t *volumes = json_array(), *entry;
-    char *text;
+    const struct plx_known *known = item;
+    json_t *volumes = json_array();
 
     for (unsigned i = 0; i < known->volumes; i++)
-        json_array_append_new(volumes, json_string(known->volume[i]));
-    entry = json_pack("{s:s,s:s,s:o}", "uuid", known->uuid, "identity", known->identity, "volumes",
-                      volumes);
-    text = entry ? json_dumps(entry, JSON_INDENT(2)) : NULL;
-    json_decref(entry);
-    return text;
+        if (json_array_append_new(volumes, json_string(known->volume[i]))) {
+            json_decref(volumes);
+            return NULL;
+        }
+    return json_pack("{s:s,s:s,s:o}", "uuid", known->uuid, "identity", known->identity, "volumes",
+                     volumes);
 }
 
-static int enter(const struct plx_paths *paths, const struct plx_known *known, bool try,
-                 const struct plx_patience *patience, struct plx_fault *fault)
+static int compare_names(const void *a, const void *b)
 {
-    char folder[ENTRY_MAX];
-    char *text = entry_text(known);
-    int error, fd = -1;
-
-    if (!text)
-        return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "the path of a volume of store %s is not valid UTF-8", known->name);
-    folder_path(paths, folder);
-    error = plx_paths_make_state(paths, fault);
-    if (!error)
-        error = lock_folder(folder, patience, &fd, fault);
-    if (!error)
-        error = check_name_free(paths, known, fault);
-    if (!error)
-        error = write_whole(folder, known->name, text, try, fault);
-    if (fd >= 0)
-        close(fd);
-    free(text);
-    return error;
+    return strcmp(((const struct plx_known *)a)->name, ((const struct plx_known *)b)->name);
 }
+
+static void done(void *item)
+{
+    plx_known_done(item);
+}
+
+/* KNOWN-1 */
+static const struct plx_entries stores = {
+    .folder = "stores",
+    .one = "a store",
+    .all = "the list of stores",
+    .again = "remove it, and enter the store again with 'parallax store import --volume PATH'",
+    .size = sizeof(struct plx_known),
+    .is_name = is_name,
+    .take = take_entry,
+    .refuse = refuse_entry,
+    .make = make_entry,
+    .check = check_name_free,
+    .compare = compare_names,
+    .done = done,
+};
 
 int plx_known_try(const struct plx_paths *paths, const struct plx_known *known,
                   const struct plx_patience *patience, struct plx_fault *fault)
 {
-    return enter(paths, known, true, patience, fault);
+    return plx_entry_put(paths, &stores, known->name, known, true, patience, fault);
 }
 
 int plx_known_put(const struct plx_paths *paths, const struct plx_known *known,
                   const struct plx_patience *patience, struct plx_fault *fault)
 {
-    return enter(paths, known, false, patience, fault);
+    return plx_entry_put(paths, &stores, known->name, known, false, patience, fault);
 }
 
 int plx_known_remove(const struct plx_paths *paths, const char *name, struct plx_fault *fault)
 {
-    char path[ENTRY_MAX], folder[ENTRY_MAX];
+    int error = plx_entry_remove(paths, &stores, name, fault);
 
-    entry_path(paths, name, path);
-    folder_path(paths, folder);
-    if (unlink(path) == 0)
-        return sync_folder(folder) ? cannot_write(path, fault) : 0;
-    return errno == ENOENT ? no_entry(paths, name, fault) : cannot_write(path, fault);
+    return error == PLX_ERR_NOT_FOUND ? no_entry(paths, name, fault) : error;
 }

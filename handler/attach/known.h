@@ -17,7 +17,7 @@
 struct plx_known {
     char name[PLX_STORE_NAME_MAX + 1];
     char uuid[PLX_UUID_TEXT];     /* what the store's structures carry */
-    char identity[PLX_UUID_TEXT]; /* what it is told by; another one in a copy that was given it */
+    char identity[PLX_UUID_TEXT]; /* tells stores apart; a copy may have its own */
     unsigned volumes;
     char *volume[PLX_VOLUMES_MAX]; /* paths; volume 0 comes first */
     struct plx_fault problem; /* in a list: why this entry cannot be read; only its name is known */
@@ -43,10 +43,10 @@ struct plx_known_place {
     const char *path;              /* as the store has it */
     enum plx_overlap overlap;
 };
-/* Which volume of a list's stores is there, or overlaps with it, whatever their names; the same one
- * rather than one that only overlaps. `but`: an identity whose stores do not count, or NULL. An
- * entry that cannot be read is an error where no other one has a volume there, since nobody knows
- * where its own are. */
+/* Finds the volume, among those of the listed stores, that lies at `volume` or overlaps it, by
+ * storage and not by name. An exact match is preferred. `but`: an identity whose stores do not
+ * count, or NULL. An entry that cannot be read is an error where no other one has a volume there,
+ * since nobody knows where its own are. */
 int plx_known_at(const struct plx_known *list, size_t count, const char *but, const char *volume,
                  struct plx_known_place *ret_place, struct plx_fault *fault);
 /* How to say what `volume` is, which is there: "PATH is a volume of store NAME", or overlaps one.

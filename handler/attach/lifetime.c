@@ -1,5 +1,5 @@
-/* lifetime.c - virtual disks created, cloned and deleted, in the store and in its registry
- * (ATTACH-3, ATTACH-6, ATTACH-16). */
+/* lifetime.c - virtual disks created, cloned, renamed and deleted, in the store and in its registry
+ * (ATTACH-3, ATTACH-6, ATTACH-16, ATTACH-19). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +79,7 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
             error = plx_fault_set(
                 fault, undone,
                 "slot %u of the store, where %.80s was to be, holds %.80s: the registry lost a "
-                "write; 'parallax store rebuild-registry' makes it anew from the store",
+                "write; 'parallax store rebuild-registry' rebuilds it from the store",
                 row->slot, row->name, now.name);
         plx_attach_in_doubt(a, undone, &why);
         return error;
@@ -130,7 +130,7 @@ int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_opti
 
 /* ATTACH-6. Holds of dead readers do not count (plx_attach_release_dead). */
 /* *ret_soon: all readers are commands of this host, which end soon. */
-static int refuse_read(struct plx_attach *a, const struct plx_registry_vdi *row,
+static int refuse_read(struct plx_attach *a, const char *name,
                        const struct plx_registry_hold *holds, size_t count, bool *ret_soon,
                        struct plx_fault *fault)
 {
@@ -145,7 +145,7 @@ static int refuse_read(struct plx_attach *a, const struct plx_registry_vdi *row,
         *ret_soon = *ret_soon && plx_attach_ends_soon(a, holds[i].instance);
     return plx_fault_set(fault, PLX_ERR_BUSY,
                          "%s/%.200s@%llu is being read or cloned%s; close it first", a->known.name,
-                         row->name, (unsigned long long)holds[0].seq, who);
+                         name, (unsigned long long)holds[0].seq, who);
 }
 
 static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row,
@@ -166,7 +166,7 @@ static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row
     if (error)
         plx_registry_fault(a->registry, error, fault);
     else if (count)
-        error = refuse_read(a, row, holds, count, ret_soon, fault);
+        error = refuse_read(a, row->name, holds, count, ret_soon, fault);
     free(kept);
     free(holds);
     if (error)
@@ -208,7 +208,8 @@ static int delete_once(struct plx_attach *a, const char *name, bool lost, uint64
     struct plx_registry_lock held;
     struct plx_registry_vdi row;
     struct plx_vdi_info info;
-    bool recover, lives, back = false;
+    bool recover, lives, back = false, marked = false;
+    struct plx_uuid id;
     int error = plx_attach_row_of(a, name, &row, fault);
 
     *ret_soon = false;
@@ -219,7 +220,7 @@ static int delete_once(struct plx_attach *a, const char *name, bool lost, uint64
     error = check_untouched(&held, after, name, fault);
     if (!error)
         error = lost ? check_gone(a, &row, &back, fault)
-                     : plx_attach_check_locked(a, &held, recover, fault);
+                     : plx_attach_check_locked(a, &held, recover, &marked, fault);
     if (!error)
         error = check_unread(a, &row, &held, ret_soon, fault);
     if (error) {
@@ -246,6 +247,9 @@ static int delete_once(struct plx_attach *a, const char *name, bool lost, uint64
     plx_registry_put_off(a->registry, PLX_PUT_OFF);
     plx_registry_vdi_unlock(a->registry, &held, NULL);
     plx_registry_put_off(a->registry, PLX_NOW);
+    plx_uuid_parse(row.id, &id);
+    if (marked) /* else nothing is left there (ATTACH-20) */
+        plx_attach_ring_forget(a, &id);
     plx_registry_collection_want(a->registry, a->row.id); /* if not: others ask later */
     return 0;
 }
@@ -272,8 +276,127 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, bool lost,
     return delete_in_turn(a, name, lost, 0, fault);
 }
 
+/* ATTACH-3, in doubt. Whoever opened the disk after that epoch has written its record. */
+static int delete_in_doubt(struct plx_attach *a, const char *name, uint64_t epoch,
+                           struct plx_fault *fault)
+{
+    struct plx_registry_vdi row;
+    struct plx_vdi_info info;
+    int error = plx_attach_row_of(a, name, &row, fault);
+
+    if (!error && row.owner)
+        return plx_fault_set(fault, PLX_ERR_BUSY, "%s is in use", name);
+    if (error)
+        return error;
+    plx_attach_lock(a);
+    error = plx_door_read(a->store, &row, &info, fault);
+    if (!error && info.epoch > epoch)
+        error = plx_fault_set(fault, PLX_ERR_EXISTS, "%s was opened again meanwhile", name);
+    if (!error)
+        error = plx_vdi_delete(a->store, row.slot, false, fault);
+    plx_attach_unlock(a);
+    if (error)
+        return error;
+    error = plx_registry_vdi_delete_in_doubt(a->registry, row.id, row.epoch);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
 int plx_attach_vdi_delete_untouched(struct plx_attach *a, const char *name, uint64_t epoch,
                                     struct plx_fault *fault)
 {
-    return delete_in_turn(a, name, false, epoch, fault);
+    struct plx_registry_store now;
+    int error = delete_in_turn(a, name, false, epoch, fault);
+
+    if (error == PLX_ERR_REGISTRY && !plx_registry_store_get(a->registry, a->row.uuid, &now) &&
+        now.doubt[0])
+        error = delete_in_doubt(a, name, epoch, fault);
+    return error;
+}
+
+/* ---- Renaming (ATTACH-19) ---- */
+
+/* The registry did not take the name, because a snapshot is held: by whom? */
+static int explain_held(struct plx_attach *a, const char *id, const char *name, bool *ret_soon,
+                        struct plx_fault *fault)
+{
+    struct plx_registry_hold *holds = NULL;
+    size_t count = 0;
+    int error = plx_registry_hold_list(a->registry, id, &holds, &count);
+
+    if (error) {
+        plx_registry_fault(a->registry, error, fault);
+    } else if (count) {
+        error = refuse_read(a, name, holds, count, ret_soon, fault);
+    } else {
+        *ret_soon = true;
+        error = plx_fault_set(fault, PLX_ERR_BUSY, "%s was read until now; try again", name);
+    }
+    free(holds);
+    return error;
+}
+
+/* For a disk that is open. If nobody knows whether the registry took the name (REGISTRY), settling
+ * the disk finds out. */
+static int rename_open(struct plx_attach *a, struct plx_vdi *vdi, const char *name,
+                       const char *new_name, bool *ret_soon, struct plx_fault *fault)
+{
+    struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    int error = plx_attach_release_dead(a, held->lock.vdi, fault);
+
+    if (error)
+        return error;
+    error = plx_registry_vdi_rename(a->registry, &held->lock, new_name);
+    if (error == PLX_ERR_BUSY)
+        return explain_held(a, held->lock.vdi, name, ret_soon, fault);
+    if (error == PLX_ERR_REGISTRY)
+        plx_attach_note_told(held, plx_attach_newest_of(a, vdi), error);
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    plx_attach_lock(a);
+    plx_vdi_rename(vdi, new_name);
+    plx_attach_unlock(a);
+    return 0;
+}
+
+/* One attempt. *ret_soon: as in delete_once(). */
+static int rename_once(struct plx_attach *a, const char *name, const char *new_name, bool *ret_soon,
+                       struct plx_fault *fault)
+{
+    const struct plx_attach_vdi_options as_it_is = {.overwrite = -1};
+    struct plx_vdi *vdi;
+    int error = plx_attach_vdi_open(a, name, NULL, &as_it_is, &vdi, fault), closed;
+
+    *ret_soon = false;
+    if (error)
+        return error;
+    error = rename_open(a, vdi, name, new_name, ret_soon, fault);
+    closed = plx_attach_vdi_close(a, vdi);
+    if (closed && !error)
+        plx_fault_set(fault, closed,
+                      "%s/%.120s is called %.120s now, but it could not be closed: %s; its next "
+                      "opening for writing recovers it",
+                      a->known.name, name, new_name, plx_error_text(closed));
+    return error ? error : closed;
+}
+
+int plx_attach_vdi_rename(struct plx_attach *a, const char *name, const char *new_name,
+                          struct plx_fault *fault)
+{
+    uint64_t since_ns = plx_patience_begin();
+    struct plx_registry_vdi row;
+    struct plx_fault why = {0};
+    char text[160];
+    bool soon;
+    int error = plx_name_check("vdi", new_name, text, sizeof text);
+
+    if (error)
+        return plx_fault_set(fault, error, "%s", text);
+    /* Said before anything is written. If the name is taken later, the registry refuses it. */
+    if (plx_registry_vdi_get(a->registry, a->row.id, new_name, &row) == 0)
+        return plx_fault_set(fault, PLX_ERR_EXISTS, "%s/%.200s exists already", a->known.name,
+                             new_name);
+    do
+        error = rename_once(a, name, new_name, &soon, &why);
+    while (error && soon && plx_attach_waits(a, since_ns, &why));
+    return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
 }

@@ -16,6 +16,9 @@
  *     here and named by it may have its volume again by it alone, whatever the other superblocks
  *     hold now. The entry of the store need not name the device: it may be older than the volume.
  *     So the operator's word is not enough then.
+ * OCCUPIED-6  A member of a ring is no free device either: the ring may hold acknowledged writes
+ *     that a store lacks. This host's rings are recognised by where they lie, any other one by its
+ *     superblock. Only a ring that holds nothing is overwritten with --force (RING_MEMBERS-2).
  * Threads: the caller's.
  * Crash story: nothing is written here.
  */
@@ -25,7 +28,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attach/known.h"
+#include "attach/known_rings.h"
+#include "attach/ring_members.h"
 #include "engine/loop/volume.h"
 #include "registry/embedded.h"
 #include "registry/instance.h"
@@ -101,7 +105,7 @@ static int refuse_untold(const struct plx_device *device, bool unused, const cha
                          struct plx_fault *fault)
 {
     return unused ? 0
-                  : plx_fault_set(fault, PLX_ERR_BUSY,
+                  : plx_fault_set(fault, PLX_ERR_UNCONFIRMED,
                                   "%s: %s, so nobody knows whether a host uses it; when you have "
                                   "seen that none does, add --i-checked-nobody-uses-it",
                                   device->name, why);
@@ -159,8 +163,8 @@ static int refuse_known(const struct plx_known_place *place, const struct plx_de
     name_disks(place->known, disks, sizeof disks);
     plx_known_name_place(place, device->name, text);
     return plx_fault_set(fault, PLX_ERR_EXISTS,
-                         "%s (%s); 'parallax store forget %s' first, if it is to be overwritten",
-                         text, disks, place->known->name);
+                         "%s (%s); to overwrite it, run 'parallax store forget %s' first", text,
+                         disks, place->known->name);
 }
 
 /* Volume 0 of the store, which says who has it. */
@@ -186,13 +190,14 @@ static int refuse_identity(const struct plx_paths *paths, const struct plx_devic
     if (error)
         return error == PLX_ERR_NOT_FOUND ? 0 : error;
     name_disks(&known, disks, sizeof disks);
-    error = plx_fault_set(fault, PLX_ERR_EXISTS,
-                          spare ? "%.200s was a volume of store %s (%s), as its spare superblock "
-                                  "says; 'parallax store restore-superblock' makes it one again, "
-                                  "'parallax store forget %s' first, if it is to be overwritten"
-                                : "%.200s is a volume of store %s (%s); 'parallax store forget %s' "
-                                  "first, if it is to be overwritten",
-                          device->name, known.name, disks, known.name);
+    error =
+        plx_fault_set(fault, PLX_ERR_EXISTS,
+                      spare ? "%.200s was a volume of store %s (%s), as its spare superblock "
+                              "says; 'parallax store restore-superblock' makes it one again; to "
+                              "overwrite it, run 'parallax store forget %s' first"
+                            : "%.200s is a volume of store %s (%s); to overwrite it, run "
+                              "'parallax store forget %s' first",
+                      device->name, known.name, disks, known.name);
     plx_known_done(&known);
     return error;
 }
@@ -271,6 +276,8 @@ static int refuse_places(const struct plx_paths *paths, struct plx_device *const
             error = refuse_known(&place, devices[i], fault);
     }
     plx_known_list_free(list, stores);
+    for (unsigned i = 0; i < count && !error; i++)
+        error = plx_known_ring_refuse(paths, devices[i]->name, fault); /* OCCUPIED-6 */
     return error;
 }
 
@@ -288,6 +295,8 @@ int plx_occupied_refuse(const struct plx_paths *paths, struct plx_device *const 
 
     for (unsigned i = 0; i < count && !error; i++)
         error = refuse_superblock(paths, devices, count, devices[i], unused, patience, fault);
+    for (unsigned i = 0; i < count && !error; i++)
+        error = plx_ring_members_refuse(devices[i], fault); /* OCCUPIED-6 */
     return error;
 }
 
@@ -296,11 +305,16 @@ int plx_occupied_refuse_data(struct plx_device *device, struct plx_fault *fault)
 {
     const uint64_t step = plx_max_u64(device->bytes / SAMPLES & ~(SAMPLE_STEP - 1), SAMPLE_STEP);
     struct plx_superblock_info store;
+    struct plx_ring_super ring;
     uint8_t *block;
     int error = 0;
 
     if (plx_superblock_probe(device, &store, NULL) == 0)
         return 0; /* plx_store_format() has a better word for that */
+    if (plx_ring_recognise(device, &ring, NULL) == 0)
+        return plx_fault_set(fault, PLX_ERR_EXISTS,
+                             "%s: holds an empty ring of host %s; --force overwrites it",
+                             device->name, ring.host_name);
     block = aligned_alloc(PLX_BLOCK_SIZE, PLX_BLOCK_SIZE);
     if (!block)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");

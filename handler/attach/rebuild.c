@@ -38,6 +38,16 @@
  * REBUILD-10  A name that the registry would not take keeps nobody from any disk: a record with a
  *     name that no disk may have is entered with one made of its UUID, a further record with the
  *     name of another live disk with one made of its slot. The record keeps what it has.
+ * REBUILD-11  If extents of further volumes are newer than the old registry knows, and nothing on
+ *     volume 0 is, all of volume 0 went back to an older state and not only the registry there.
+ *     Then a disk may lead to blocks that were freed and are another's by now, and where they have
+ *     no checksum nothing else shows that. So the rebuild says so, every time that it can tell. And
+ *     disks that were made since lie on the further volumes alone: what was lost counts as a record
+ *     (lost.h), so that nothing of them is collected before the operator gives them up.
+ * REBUILD-12  If the volumes' numbers say that one of them went back (NUMBERS-1), the rebuild says
+ * so and takes it as it is. It also names the disks that have blocks without a checksum: these may
+ *     be older ones, or another disk's by now. When the new registry is in, all volumes get a new
+ *     number (NUMBERS-6).
  * Threads: the caller's.
  * Crash story: a crash leaves the old registry or a blank one (REBUILD-2), and the file. The next
  *   call begins again, and removes it (rebuild_file.c).
@@ -49,6 +59,7 @@
 
 #include "attach/doors.h"
 #include "attach/founding.h"
+#include "attach/numbers.h"
 #include "attach/occupied.h"
 #include "attach/rebuild_inside.h"
 #include "attach/volumes.h"
@@ -146,6 +157,16 @@ static void contradicted(void *context, uint64_t extent)
             r, extent, "a disk has blocks in it that its bitmap calls free");
 }
 
+/* REBUILD-12 */
+static void not_vouched(void *context, const struct plx_finding *finding)
+{
+    struct rebuild *r = context;
+
+    if ((r->rebuilt.first_back || r->rebuilt.further_back || r->rebuilt.newer_extents) &&
+        strcmp(finding->kind, "vouched") == 0)
+        plx_rebuilding_tell_lost(r, "%s", finding->text);
+}
+
 static bool is_refused(void *context, uint32_t slot)
 {
     struct rebuild *r = context;
@@ -161,7 +182,8 @@ static bool is_refused(void *context, uint32_t slot)
 /* REBUILD-9. "store check" tells what else is found. */
 static int ask_disks(struct rebuild *r)
 {
-    const struct plx_check_options options = {.unguarded = contradicted,
+    const struct plx_check_options options = {.finding = not_vouched,
+                                              .unguarded = contradicted,
                                               .leave_out = is_refused,
                                               .context = r,
                                               .watch = r->options->watch};
@@ -171,6 +193,23 @@ static int ask_disks(struct rebuild *r)
     if (error == PLX_ERR_BUSY) /* interrupted: no lock is in the way */
         error = r->fault->code = PLX_ERR_SYSTEM;
     return error ? error : r->extent_error;
+}
+
+/* REBUILD-12 */
+static void ask_numbers(struct rebuild *r)
+{
+    unsigned volume;
+
+    if (!plx_numbers_went_back(r->store, &volume))
+        return;
+    r->rebuilt.first_back = volume == 0;
+    r->rebuilt.further_back = volume != 0;
+    if (volume)
+        plx_rebuilding_tell_lost(
+            r,
+            "%.160s went back to an older state: what was written there since is lost, and where "
+            "disks have no checksums, older blocks are read without an error",
+            r->known.volume[volume]);
 }
 
 /* ---- Making the file ---- */
@@ -189,11 +228,15 @@ static int make_file(struct rebuild *r)
     if (!error)
         error = plx_rebuilding_scan_extents(r);
     if (!error)
+        ask_numbers(r);
+    if (!error)
         error = plx_rebuilding_scan_vdis(r);
     if (!error)
         error = import_found(r);
     if (!error && r->knows)
         error = plx_rebuilding_keep_old(r);
+    if (!error)
+        error = plx_rebuilding_tell_newer(r);
     if (!error)
         error = ask_disks(r);
     if (!error)
@@ -219,7 +262,7 @@ static int put_file(struct rebuild *r)
 /* REBUILD-8. Volumes that were not named, and are there. */
 static int find_unnamed(struct rebuild *r)
 {
-    const struct plx_device_open_options open = {.read_only = true, .queue_depth = 1};
+    const struct plx_device_open_options open = {.read_only = true};
     struct plx_registry_volume *list = NULL;
     struct plx_superblock_info info;
     struct plx_device *device;
@@ -245,6 +288,22 @@ static int find_unnamed(struct rebuild *r)
     return error == PLX_ERR_NOT_FOUND ? 0 : error;
 }
 
+/* COUNTED-1, of a volume that volume 0 does not count: the engine takes it for one that was being
+ * added if nothing lies there. */
+static int name_ahead(struct rebuild *r, struct plx_device **devices, int error)
+{
+    struct plx_uuid store;
+
+    plx_uuid_parse(r->known.uuid, &store);
+    for (unsigned i = 1; i < r->known.volumes && error == PLX_ERR_INVALID; i++)
+        if (plx_numbers_is_ahead(devices[0], devices[i], &store))
+            error = plx_fault_set(r->fault, PLX_ERR_CORRUPT,
+                                  "%.160s is in use as volume %u of store %s, and %.160s is older, "
+                                  "so that one went back to an older state; put the newer one back",
+                                  devices[i]->name, i, r->known.name, devices[0]->name);
+    return error;
+}
+
 /* REBUILD-8. As far as what is known can be true. */
 static int open_known(struct rebuild *r, struct plx_device **devices)
 {
@@ -253,7 +312,11 @@ static int open_known(struct rebuild *r, struct plx_device **devices)
     unsigned count = 0;
     int error = r->knows ? find_unnamed(r) : 0;
 
-    if (!error && r->knows)
+    if (!error)
+        error = plx_founding_name_all(&r->paths, &r->known, r->fault);
+    if (error)
+        return error;
+    if (r->knows)
         error = plx_volumes_ranges(r->old, r->old_row, &list, &count, r->fault);
     if (error == PLX_ERR_CORRUPT) /* they cannot be */
         error = 0;
@@ -268,7 +331,7 @@ static int open_known(struct rebuild *r, struct plx_device **devices)
         error = 0;
     }
     free(list);
-    return error;
+    return name_ahead(r, devices, error);
 }
 
 static int open_store(struct rebuild *r)
@@ -306,6 +369,8 @@ static int run(struct rebuild *r)
         error = make_file(r);
     if (!error && writes)
         error = put_file(r);
+    if (!error && writes)
+        error = plx_numbers_renew(r->store, tenancy, r->fault);
     if (!error && writes)
         error = plx_founding_enter(&r->paths, &r->known, patience, r->fault);
     plx_registry_close(r->file);

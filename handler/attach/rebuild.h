@@ -1,4 +1,4 @@
-/* rebuild.h - a store's registry made anew from what the store says of itself (INV-6).
+/* rebuild.h - a store's registry rebuilt from what the store says of itself (INV-6).
  *
  * Threads: the caller's.
  */
@@ -16,6 +16,9 @@ struct plx_rebuilt {
     uint64_t older_records;  /* of disks that are refused: they went back (doors.h) */
     uint64_t lost_labels;    /* disks whose labels were not all read */
     bool unknown;            /* the old registry could not be read */
+    uint64_t newer_extents;  /* of further volumes: REBUILD-11 */
+    bool first_back;         /* the same, as the volumes' numbers say */
+    bool further_back;       /* a further volume went back: REBUILD-12 */
     uint64_t sealed_extents; /* whose header or bitmap is damaged or went back: nothing is
                                 allocated in them */
 };

@@ -1,5 +1,5 @@
 /* rebuild_inside.h - what rebuild.c, rebuild_scan.c, rebuild_old.c, rebuild_file.c and
- * rebuild_ground.c share; the rules REBUILD-1 to REBUILD-10 are rebuild.c's. */
+ * rebuild_ground.c share; the rules REBUILD-1 to REBUILD-12 are rebuild.c's. */
 #ifndef PLX_REBUILD_INSIDE_H
 #define PLX_REBUILD_INSIDE_H
 
@@ -28,6 +28,7 @@ struct rebuild {
     size_t old_count;
     struct plx_rebuilt rebuilt;
     bool *unbelieved; /* of each extent */
+    bool newer_first; /* REBUILD-11: something on volume 0 is newer than the old registry knows */
     int extent_error; /* of a callback */
     /* What the store says, for the import calls. */
     struct plx_registry_extent *extents;
@@ -66,5 +67,7 @@ int plx_rebuilding_open_old(struct rebuild *r);
 int plx_rebuilding_keep_labels(struct rebuild *r, const char *vdi);
 int plx_rebuilding_never_believe(struct rebuild *r, uint64_t number, const char *why);
 int plx_rebuilding_keep_old(struct rebuild *r);
+/* REBUILD-11: that volume 0 went back. */
+int plx_rebuilding_tell_newer(struct rebuild *r);
 
 #endif

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attach/attach_ring.h"
 #include "attach/doors.h"
 #include "attach/rebuild_inside.h"
+#include "attach/volumes.h"
 #include "registry/threshold.h"
 
 struct plx_embedded_options plx_rebuilding_embedded(struct rebuild *r)
@@ -47,19 +49,19 @@ int plx_rebuilding_open_old(struct rebuild *r)
 }
 
 /* REBUILD-5 */
-static int keep_limit(struct rebuild *r, const char *vdi)
+static int keep_setting(struct rebuild *r, const char *vdi, const char *name)
 {
     char value[PLX_POLICY_VALUE_MAX + 1];
-    int error =
-        plx_rebuilding_read_old(r, plx_registry_policy_get(r->old, vdi, PLX_POLICY_WARN_AT, value));
+    int error = plx_rebuilding_read_old(r, plx_registry_policy_get(r->old, vdi, name, value));
 
     if (!error)
-        error = plx_rebuilding_registry_fault(
-            r, r->file, plx_registry_policy_set(r->file, vdi, PLX_POLICY_WARN_AT, value));
+        error = plx_rebuilding_registry_fault(r, r->file,
+                                              plx_registry_policy_set(r->file, vdi, name, value));
     return error == PLX_ERR_NOT_FOUND ? 0 : error;
 }
 
-static int keep_limits(struct rebuild *r)
+/* Those that the store does not say itself. */
+static int keep_settings(struct rebuild *r)
 {
     char value[PLX_POLICY_VALUE_MAX + 1];
     int error = plx_rebuilding_read_old(
@@ -70,9 +72,13 @@ static int keep_limits(struct rebuild *r)
             r, r->file, plx_registry_store_policy_set(r->file, r->row, PLX_POLICY_WARN_AT, value));
     if (error == PLX_ERR_NOT_FOUND)
         error = 0;
-    for (size_t i = 0; i < r->vdi_count && !error; i++)
-        if (!r->vdis[i].deleted)
-            error = keep_limit(r, r->vdis[i].id);
+    for (size_t i = 0; i < r->vdi_count && !error; i++) {
+        if (r->vdis[i].deleted)
+            continue;
+        error = keep_setting(r, r->vdis[i].id, PLX_POLICY_WARN_AT);
+        if (!error)
+            error = keep_setting(r, r->vdis[i].id, PLX_POLICY_RING);
+    }
     return error;
 }
 
@@ -111,9 +117,22 @@ int plx_rebuilding_never_believe(struct rebuild *r, uint64_t number, const char 
                                          plx_registry_import_extents(r->file, r->row, &row, 1));
 }
 
+/* REBUILD-11. old: without a row, what was never used. */
+static void look_for_newer(struct rebuild *r, const struct plx_registry_extent *old,
+                           const struct plx_registry_extent *here)
+{
+    if (here->states == PLX_STATES_NEVER || !plx_door_extent_is_newer(old, here->states))
+        return;
+    if (plx_volumes_index_of(r->store, here->no))
+        r->rebuilt.newer_extents++;
+    else
+        r->newer_first = true;
+}
+
 /* REBUILD-6 */
 static int keep_seals(struct rebuild *r)
 {
+    static const struct plx_registry_extent none = {0}; /* unused */
     struct plx_registry_extent *list = NULL;
     size_t count = 0, at = 0;
     int error = plx_rebuilding_read_old(
@@ -122,20 +141,26 @@ static int keep_seals(struct rebuild *r)
     if (error)
         return error == PLX_ERR_NOT_FOUND ? 0 : error;
     for (size_t i = 0; i < count && !error; i++) { /* both by their numbers */
-        const struct plx_registry_extent none = {0}, *here = &none;
+        const struct plx_registry_extent *here = &none;
 
         if (list[i].no >= r->info.extents) /* what it knows of these is wrong */
             break;
         while (at < r->extent_count && r->extents[at].no < list[i].no)
-            at++;
+            look_for_newer(r, &none, &r->extents[at++]);
         if (at < r->extent_count && r->extents[at].no == list[i].no)
-            here = &r->extents[at];
+            here = &r->extents[at++];
+        look_for_newer(r, &list[i], here);
         if (list[i].states == PLX_STATES_NEVER
                 ? here->states != PLX_STATES_NEVER
                 : list[i].states > here->states && (here == &none || here->states))
-            error = plx_rebuilding_never_believe(r, list[i].no,
-                                                 "its header is older than what was written last");
+            error = plx_rebuilding_never_believe(
+                r, list[i].no,
+                list[i].states == PLX_STATES_NEVER
+                    ? "the registry knows that its header is not to be believed"
+                    : "its header is older than what was written last");
     }
+    while (at < r->extent_count)
+        look_for_newer(r, &none, &r->extents[at++]);
     free(list);
     return error;
 }
@@ -203,8 +228,29 @@ int plx_rebuilding_keep_old(struct rebuild *r)
     int error = keep_seals(r);
 
     if (!error)
-        error = keep_limits(r);
-    if (!error)
-        error = keep_vdis(r);
-    return error ? error : keep_lost(r);
+        error = keep_settings(r);
+    return error ? error : keep_vdis(r);
+}
+
+/* What is gone may be records; the slot is one that there is not. */
+int plx_rebuilding_tell_newer(struct rebuild *r)
+{
+    uint64_t *newer = &r->rebuilt.newer_extents;
+    char text[256], extents[80] = "";
+    int error = 0;
+
+    if (r->newer_first)
+        *newer = 0;
+    if (*newer)
+        snprintf(extents, sizeof extents, ", for %" PRIu64 " extent%s of further volumes %s newer",
+                 *newer, plx_plural(*newer), plx_is_or_are(*newer));
+    if (*newer || r->rebuilt.first_back) {
+        snprintf(text, sizeof text,
+                 "%.80s went back to an older state%s; what disks have there without a checksum "
+                 "may be another's by now",
+                 r->known.volume[0], extents);
+        plx_rebuilding_tell_lost(r, "%s", text);
+        error = plx_rebuilding_add_lost(r, 2 * r->info.vdi_slots, NULL, text);
+    }
+    return error || !r->knows ? error : keep_lost(r);
 }

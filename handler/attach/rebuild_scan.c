@@ -105,7 +105,11 @@ static void keep_known(struct rebuild *r, const struct plx_vdi_info *vdi,
     const struct plx_registry_vdi *later = old ? NULL : old_in_slot(r, vdi->slot);
     bool gone = old ? old->deleted : later && vdi->created_ns < later->created_ns;
     bool back = gone || (old && plx_door_is_back(old, vdi));
+    bool newer = !old || vdi->epoch > old->written.epoch ||
+                 (vdi->epoch == old->written.epoch && vdi->record_state > old->written.state);
 
+    /* REBUILD-11 */
+    r->newer_first = r->newer_first || (newer && !gone && !row->deleted && !(old && old->owner));
     if (row->deleted)
         return;
     if (old)

@@ -31,8 +31,38 @@ static bool never_headed(const struct plx_registry_extent *row, const struct plx
            (info->type != row->type && !info->owner && info->used_blocks <= info->header_blocks);
 }
 
+/* Whether the header names somebody whom the registry has never heard of: all that are dead have
+ * rows until their extents' headers name who took them over. So the dead instance never wrote this
+ * header. */
+static bool names_stranger(struct plx_attach *a, uint64_t owner)
+{
+    struct plx_registry_instance row;
+
+    return owner && owner != a->instance.row.id &&
+           plx_registry_instance_get(a->registry, owner, &row) == PLX_ERR_NOT_FOUND;
+}
+
+/* ATTACH-10: the row stays as it was before the dead instance claimed the extent. */
+static int doubt_extent(struct plx_attach *a, struct plx_registry_extent *row,
+                        struct plx_fault *fault)
+{
+    int refused, error;
+
+    plx_attach_lock(a);
+    refused = plx_door_refuse_newer_extent(a->store, row->no, fault);
+    plx_attach_unlock(a);
+    error = plx_registry_doubt(a->registry, a->row.id, fault ? fault->text : "");
+    if (!row->states)
+        row->type = PLX_EXTENT_UNUSED;
+    else
+        row->sealed = true;
+    if (!error)
+        error = plx_registry_extent_release(a->registry, a->row.id, row);
+    return error ? plx_registry_fault(a->registry, error, fault) : refused;
+}
+
 /* ATTACH-10. Adopts the extent if its header is to be believed. *ret_info: type UNUSED if nothing
- * could be read, or if its owner never wrote the header. */
+ * could be read, or if its owner never wrote the header. REGISTRY: somebody else wrote it. */
 static int look_at_dead(struct plx_attach *a, const struct plx_registry_extent *row,
                         struct plx_extent_info *ret_info, struct plx_fault *fault)
 {
@@ -43,6 +73,8 @@ static int look_at_dead(struct plx_attach *a, const struct plx_registry_extent *
                               "extent %llu: its header is older than what was written last: the "
                               "device lost a write that it had acknowledged",
                               (unsigned long long)row->no);
+    if (!error && names_stranger(a, ret_info->owner))
+        return PLX_ERR_REGISTRY;
     if (!error && never_headed(row, ret_info))
         ret_info->type = PLX_EXTENT_UNUSED;
     else if (!error)
@@ -59,8 +91,8 @@ static int adopt_extent(struct plx_attach *a, uint64_t no, uint64_t dead, struct
 
     if (error == PLX_ERR_INVALID || error == PLX_ERR_BUSY) /* not a race: ATTACH-11 */
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                             "the registry's row of extent %llu, which a process that died had, "
-                             "cannot be true; 'parallax store rebuild-registry' makes it anew from "
+                             "the registry's row of extent %llu, which a dead process owned, is "
+                             "damaged; 'parallax store rebuild-registry' rebuilds it from "
                              "the store",
                              (unsigned long long)no);
     if (error)
@@ -69,12 +101,14 @@ static int adopt_extent(struct plx_attach *a, uint64_t no, uint64_t dead, struct
     plx_store_set_collections(a->store, row.collections);
     error = look_at_dead(a, &row, &info, fault);
     plx_attach_unlock(a);
+    if (error == PLX_ERR_REGISTRY)
+        return doubt_extent(a, &row, fault);
     /* An extent that cannot be read just now may hold blocks that only a log names. They must be
      * marked while the log exists, so the recovery ends here and is tried again later. */
     if (error && error != PLX_ERR_CORRUPT)
         return error;
     if (!error && info.type != PLX_EXTENT_UNUSED) {
-        plx_attach_remember_extent(a, &row);
+        plx_attach_remember_extent(a, &row, false);
         return 0;
     }
     if (error) {
@@ -106,7 +140,12 @@ static int open_dead(struct plx_attach *a, const struct plx_registry_vdi *row,
                      struct plx_held_vdi *held, struct plx_fault *fault)
 {
     struct plx_vdi_open_options options = {
-        .slot = row->slot, .epoch = held->lock.epoch, .take_over = true, .overwrite = -1};
+        .slot = row->slot,
+        .epoch = held->lock.epoch,
+        .name = row->name, /* ATTACH-19 */
+        .take_over = true,
+        .overwrite = -1,
+    };
     int error;
 
     if (!plx_witness_load(a->registry, row->id, &held->kept))

@@ -12,6 +12,14 @@
  *     a process's descriptor, working folder or root (/proc/self/fd/3, /dev/fd/3, /proc/802/cwd/a)
  *     is gone with that process, so the path that it leads to takes its place. What has no path,
  *     such as a deleted file or a memfd, is refused.
+ * VOLUMES-5  Volumes may join while a store is opened: after its registry was read, and before its
+ *     superblocks are. So an opening that meets another number of volumes than it was given reads
+ *     the registry again, as long as that has got more of them.
+ * VOLUMES-6  Who has a store open to write shares PLX_BYTE_OPEN of each further volume. A file that
+ *     was put in the place of volume 0 while the store was open has locks and a counter of its own,
+ *     so that they prove nothing about who has the further volumes open. This lock does, and the
+ *     store is not taken through that file meanwhile (TENANCY-9). A store is not written to without
+ *     these locks.
  * Threads: the caller's.
  * Crash story: whoever opens the store for writing next enters what the registry is missing.
  */
@@ -27,6 +35,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "device/bytelock.h"
+
+#define SHARE_TRIES 1000u
+#define SHARE_AGAIN_US 1000u
+
 void plx_volumes_close(struct plx_device **devices, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
@@ -39,6 +52,22 @@ int plx_volumes_check_count(unsigned count, struct plx_fault *fault)
                ? 0
                : plx_fault_set(fault, PLX_ERR_INVALID, "a store has 1 to %d volumes",
                                PLX_VOLUMES_MAX);
+}
+
+int plx_volumes_check_distinct(const char *const *paths, unsigned count, struct plx_fault *fault)
+{
+    for (unsigned i = 0; i < count; i++)
+        for (unsigned j = 0; j < i; j++) {
+            enum plx_overlap overlap = plx_storage_compare(paths[i], paths[j]);
+
+            if (overlap != PLX_APART)
+                return plx_fault_set(fault, PLX_ERR_INVALID,
+                                     overlap == PLX_SAME
+                                         ? "%s and %s are the same volume"
+                                         : "%s and %s overlap: one is a part of the other",
+                                     paths[j], paths[i]);
+        }
+    return 0;
 }
 
 int plx_volumes_open_paths(const char *const *paths, unsigned count,
@@ -61,7 +90,7 @@ static int refuse_rows(struct plx_fault *fault)
 {
     return plx_fault_set(fault, PLX_ERR_CORRUPT,
                          "the registry's rows of volumes cannot be true; 'parallax store "
-                         "rebuild-registry' makes it anew from the store");
+                         "rebuild-registry' rebuilds it from the store");
 }
 
 /* VOLUMES-2 */
@@ -111,6 +140,85 @@ int plx_volumes_open(struct plx_registry *registry, int64_t store, const struct 
     else
         *ret_count = opened;
     return error;
+}
+
+int plx_volumes_tell_ahead(struct plx_store *store, struct plx_fault *fault)
+{
+    struct plx_store_info info;
+
+    plx_store_get_info(store, &info);
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "%.80s counts more volumes of store %s than %.80s, which went back to an "
+                         "older state; put the newer one back; until then nothing is written to "
+                         "the store",
+                         info.volume[plx_store_ahead(store)].name, info.name, info.volume[0].name);
+}
+
+/* VOLUMES-6. Another process has the byte exclusively while it finds out whether it is alone
+ * (NUMBERS-4), which takes no I/O. */
+static int share_open(struct plx_device *device, struct plx_fault *fault)
+{
+    int error = PLX_ERR_BUSY;
+
+    for (unsigned i = 0; i < SHARE_TRIES && error == PLX_ERR_BUSY; i++) {
+        if (i)
+            usleep(SHARE_AGAIN_US);
+        error = device->used->ops->set(device->used, PLX_BYTE_OPEN, PLX_BYTE_SHARED);
+    }
+    return error ? plx_fault_set(fault, error,
+                                 "%s: cannot be locked, so another process could take the store "
+                                 "meanwhile: %s",
+                                 device->name, plx_error_text(error))
+                 : 0;
+}
+
+int plx_volumes_share_open(const struct plx_store *store, struct plx_fault *fault)
+{
+    struct plx_device *device;
+    int error = 0;
+
+    for (unsigned i = 1; !error && (device = plx_store_device(store, i)) != NULL; i++)
+        if (device->used)
+            error = share_open(device, fault);
+    return error;
+}
+
+int plx_volumes_alone(const void *known, struct plx_fault *fault)
+{
+    const struct plx_known *store = known;
+    bool busy = false;
+
+    for (unsigned i = 1; i < store->volumes && !busy; i++) {
+        struct plx_bytelock *lock;
+
+        if (plx_bytelock_open(store->volume[i], &lock, NULL))
+            continue; /* whoever opens the store says why */
+        if (lock->ops->probe(lock, PLX_BYTE_OPEN, &busy))
+            busy = false;
+        plx_bytelock_close(lock);
+        if (busy)
+            return plx_fault_set(fault, PLX_ERR_BUSY,
+                                 "%.160s: who opened store %s before another file was put in the "
+                                 "place of %.160s uses it still; end that first, or put the file "
+                                 "back",
+                                 store->volume[i], store->name, store->volume[0]);
+    }
+    return 0;
+}
+
+unsigned plx_volumes_index_of(const struct plx_store *store, uint64_t extent)
+{
+    struct plx_extent_range range = {0};
+
+    for (unsigned i = 0; plx_store_range(store, i, &range); i++)
+        if (extent < range.first + range.extents)
+            break;
+    return range.volume;
+}
+
+const char *plx_volumes_name_of(const struct plx_store *store, uint64_t extent)
+{
+    return plx_store_device(store, plx_volumes_index_of(store, extent))->name;
 }
 
 int plx_volumes_ranges(struct plx_registry *registry, int64_t store,

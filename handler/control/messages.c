@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "attach/attach.h"
+#include "engine/ring/ringed.h"
 
 #define FIELD(type, member, name, ...)                                                             \
     {                                                                                              \
@@ -103,6 +104,19 @@ const struct plx_message_field plx_message_moved[] = {
     FIELD(struct plx_move, moved, "moved"),
     FIELD(struct plx_move, runs_before, "runs_before"),
     FIELD(struct plx_move, runs_after, "runs_after"),
+    {0},
+};
+
+const struct plx_message_field plx_message_ring[] = {
+    FIELD(struct plx_ringed_info, on, "on"),
+    FIELD(struct plx_ringed_info, automatic, "automatic"),
+    FIELD(struct plx_ringed_info, turning, "turning"),
+    FIELD(struct plx_ringed_info, records, "records"),
+    FIELD(struct plx_ringed_info, bytes, "bytes"),
+    FIELD(struct plx_ringed_info, waited_ns, "waited_ns"),
+    FIELD(struct plx_ringed_info, memory, "memory"),
+    FIELD(struct plx_ringed_info, drained_bytes, "drained_bytes"),
+    FIELD(struct plx_ringed_info, full, "full"),
     {0},
 };
 

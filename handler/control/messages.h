@@ -45,6 +45,7 @@ extern const struct plx_message_field plx_message_thin[];      /* struct plx_thi
 extern const struct plx_message_field plx_message_thinned[];   /* struct plx_thinned */
 extern const struct plx_message_field plx_message_move[];      /* struct plx_move, as it is asked */
 extern const struct plx_message_field plx_message_moved[];     /* ... and as it is answered */
+extern const struct plx_message_field plx_message_ring[];      /* struct plx_ringed_info */
 extern const struct plx_message_field plx_message_snapshot[];  /* struct plx_snapshot_info: which */
 
 /* A new object; NULL: out of memory. */

@@ -64,6 +64,7 @@ int plx_bytelock_lun_name(const char *url, char ret_name[NAME_MAX + 1], struct p
 #define PLX_BYTE_OPEN ((uint64_t)12)          /* shared by all that have the store open to write */
 #define PLX_BYTE_RECOVERY ((uint64_t)13)      /* recovering disks and extents of dead instances */
 #define PLX_BYTE_READING ((uint64_t)14)       /* shared by readers of instants without a hold */
+#define PLX_BYTE_RING ((uint64_t)15)          /* a ring's member: writing to the ring (ring.h) */
 #define PLX_BYTE_INSTANCE ((uint64_t)1 << 48) /* plus 48 low bits of an instance's id: it lives */
 
 #endif

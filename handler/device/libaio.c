@@ -25,9 +25,11 @@
  *     Another thread that wants to wait meanwhile waits for that thread. Otherwise one thread could
  *     hold an event and not run yet, while another waited for that event in vain. A poll() that
  *     does not block also takes events directly from the kernel.
- * LIBAIO-6  A device with a queue of one has no AIO context; the thread that hands a request over
- *     carries it out. Destroying a context waits for all processors (an RCU grace period, tens of
- *     milliseconds), which is longer than all I/O of opening a store.
+ * LIBAIO-6  A device that is not opened for wait() has no AIO context until more than AT_ONCE_MAX
+ *     requests are handed over at once, or more than CALLS_MAX in all; with a queue of one it never
+ *     has. Without one, the thread that hands requests over carries them out. To destroy a context
+ *     waits for all processors (an RCU grace period, tens of milliseconds), which is longer than
+ *     all I/O of most commands. Long ones go on while the device works.
  * LIBAIO-7  Flushes of a file fail if it has lost its name since it was opened, because it was
  *     deleted or replaced. Such a file disappears with its last descriptor, so nothing in it is
  *     durable.
@@ -299,6 +301,11 @@ static ssize_t call_kernel(const struct iocb *cb)
     }
 }
 
+int plx_aio_set_up(struct aio_device *device)
+{
+    return io_setup((int)device->depth + 1, &device->context); /* one for the nudge */
+}
+
 /* LIBAIO-6 */
 static void carry_out(struct aio_device *device)
 {
@@ -310,6 +317,7 @@ static void carry_out(struct aio_device *device)
 
         ready_drop(device, 1);
         transferred = call_kernel(&slot->cb);
+        device->calls++;
         if (transferred < 0 && errno == EINTR) {
             device->ready[device->ready_count++] = &slot->cb;
             continue;
@@ -321,11 +329,16 @@ static void carry_out(struct aio_device *device)
     }
 }
 
+static bool wants_context(const struct aio_device *device)
+{
+    return device->depth > 1 && (device->ready_count > AT_ONCE_MAX || device->calls > CALLS_MAX);
+}
+
 /* Submits as much as the kernel takes. The rest follows when something completes. */
 static void hand_over(struct aio_device *device)
 {
     fill_slots(device);
-    if (!device->context) {
+    if (!device->context && (!wants_context(device) || plx_aio_set_up(device))) {
         carry_out(device);
         return;
     }

@@ -12,6 +12,8 @@
 #include <stdatomic.h>
 
 #define TRIES_MAX 4
+#define AT_ONCE_MAX 4 /* LIBAIO-6 */
+#define CALLS_MAX 250
 #define EVENTS_AT_ONCE 64
 #define BUFFER_ALIGN 4096
 #define CLAIM_TRIES 20
@@ -38,6 +40,7 @@ struct aio_device {
     struct plx_io_queue finished; /* done without AIO: synchronous flushes, refused requests */
     struct slot *slots, *free_slots;
     unsigned depth, in_kernel, ready_count;
+    unsigned calls;      /* requests that were carried out without a context */
     struct iocb **ready; /* slots that are filled and not yet taken by the kernel */
 
     pthread_mutex_t lock; /* guards what follows (LIBAIO-5) */
@@ -57,6 +60,7 @@ static inline struct aio_device *aio(struct plx_device *device)
 int plx_aio_open_error(const char *path, const char *doing, int error, struct plx_fault *fault);
 
 /* libaio.c */
+int plx_aio_set_up(struct aio_device *device); /* -errno */
 void plx_aio_slot_release(struct aio_device *device, struct slot *slot);
 void plx_aio_close(struct plx_device *base);
 

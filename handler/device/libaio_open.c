@@ -179,7 +179,7 @@ static int open_path(struct aio_device *device, struct plx_fault *fault)
     return 0;
 }
 
-static int set_up_queue(struct aio_device *device, struct plx_fault *fault)
+static int set_up_queue(struct aio_device *device, bool waits, struct plx_fault *fault)
 {
     int error = 0;
 
@@ -189,8 +189,8 @@ static int set_up_queue(struct aio_device *device, struct plx_fault *fault)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening %s", device->base.name);
     for (unsigned i = device->depth; i-- > 0;)
         plx_aio_slot_release(device, &device->slots[i]);
-    if (device->depth > 1)                                           /* LIBAIO-6 */
-        error = -io_setup((int)device->depth + 1, &device->context); /* one for the nudge */
+    if (waits) /* LIBAIO-6 */
+        error = -plx_aio_set_up(device);
     if (error == EAGAIN)
         return plx_fault_set(fault, PLX_ERR_SYSTEM,
                              "cannot open %s: no AIO contexts left; raise the sysctl fs.aio-max-nr",
@@ -243,7 +243,7 @@ int plx_libaio_open(const char *path, const struct plx_device_open_options *opti
     if (result == 0)
         result = open_path(device, fault);
     if (result == 0)
-        result = set_up_queue(device, fault);
+        result = set_up_queue(device, options->waits, fault);
     if (result < 0) {
         if (device->base.made)
             unlink(path);

@@ -1,17 +1,21 @@
-/* storage.h - whether two volumes, by whatever names, end in the same bytes.
+/* storage.h - whether two volumes, whatever their names, share bytes on the same storage.
  *
- * For who is about to overwrite one, and for who takes one for another's copy. Locks are another
- * matter (bytelock.h): those of a file are not seen through a loop device over it.
+ * A caller asks before it overwrites a volume, and before it calls one volume a copy of another.
+ * Locks cannot answer this (bytelock.h): a lock on a file is not seen through a loop device.
  *
- * A volume lies in a disk, in a file, in the file system that has the file, and so on down: through
- * partitions, loop devices, LVM, device mapper and RAID, and the file systems that are on a block
- * device or are btrfs.
+ * The answer looks through the layers below each volume: partitions, loop devices, LVM, device
+ * mapper, RAID, and file systems that are on a block device or are btrfs.
  *
- * Caveats: this host only, and what its kernel tells. Two portals of one iSCSI LUN are two volumes,
- * and so are a LUN and the disk that it shows up as. A loop device is all of its file, whatever its
- * offset. The layers below an overlayfs, a ZFS or a network file system are not seen: a file there
- * is itself and lies in nothing. Nor is a loop device's file where the device is not to be found
- * in /dev and the path of its file means another one here, as in some containers.
+ * Caveats:
+ * - It knows this host only, and what its kernel tells. Two portals of one iSCSI LUN count as two
+ *   volumes, and so do a LUN and the disk that it appears as.
+ * - A loop device counts as all of its file, whatever its offset.
+ * - Layers below an overlayfs, a ZFS or a network file system are not seen. A file there counts as
+ *   storage of its own. Of an overlayfs, /proc/self/mountinfo has the directories as they were
+ * named where it was mounted, often in another mount namespace; and a file of a lower directory
+ * becomes another one when it is first opened for writing. README.md and the man page warn of it.
+ * - A loop device's file is not seen where the device is not in /dev and the path of its file means
+ *   another file here, as in some containers.
  */
 #ifndef PLX_STORAGE_H
 #define PLX_STORAGE_H

@@ -1,5 +1,6 @@
 /* engine.h - the engine's public interface: stores and virtual disks (VDIs). At its end it includes
- * engine_history.h (snapshots), engine_check.h (the checker) and engine_care.h (garbage, space).
+ * engine_history.h (snapshots, but for plx_vdi_thin()), engine_check.h (the checker) and
+ * engine_care.h (garbage, space).
  *
  * - Order of calls: plx_store_open(), plx_vdi_open(), plx_vdi_submit() and turns of the loop
  *   (plx_store_tick(), plx_store_wait()), plx_vdi_close(), the release of extents,
@@ -106,11 +107,12 @@ struct plx_superblock_info {
 };
 int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
                          struct plx_fault *fault);
+/* Whether an extent of the volume was ever used (GROW-11). */
+int plx_superblock_was_used(struct plx_device *device, bool *ret_used, struct plx_fault *fault);
 /* Restores the superblocks of a volume from the spare one; dry_run: only looks. The caller has the
  * device for itself, and the operator's word that nobody else uses it. A call that was cut off can
- * be repeated. EXISTS: they can be read.
- * NOT_FOUND: the spare is lost, too. The spare may repeat an older state if the superblock was just
- * being written; whoever knows the registry sees that (VOLUME-5). */
+ * be repeated. EXISTS: they can be read. NOT_FOUND: the spare is lost, too. The spare may repeat an
+ * older state if the superblock was just being written; only the registry shows that (VOLUME-5). */
 int plx_superblock_restore(struct plx_device *device, bool dry_run,
                            struct plx_superblock_info *ret_info, struct plx_fault *fault);
 /* UNSUPPORTED if there are unknown features. To be called before anything writes to the volume. */
@@ -138,8 +140,7 @@ int plx_store_open(struct plx_device **devices, unsigned count,
                    struct plx_store **ret_store, struct plx_fault *fault);
 /* Another host has taken the store over: from now on every write and flush fails with FENCED. */
 void plx_store_fence(struct plx_store *store);
-/* Writes the bitmaps of owned extents. All VDIs must be closed before. The store is gone
- * afterwards. */
+/* Writes the bitmaps of owned extents. All VDIs must be closed. The store is gone afterwards. */
 int plx_store_close(struct plx_store *store);
 
 void plx_store_get_info(const struct plx_store *store, struct plx_store_info *ret_info);
@@ -150,6 +151,9 @@ bool plx_store_extent_is_system(const struct plx_store *store, uint64_t number);
 /* The name of the first volume whose superblock counts less than is known: the device lost a write.
  * The next plx_store_grow() or the like writes it again. NULL: there is none. */
 const char *plx_store_behind(const struct plx_store *store);
+/* The index of a volume whose superblock counts more volumes than the store has, so volume 0 went
+ * back to an older state; 0: there is none (VOLUME-7). */
+unsigned plx_store_ahead(const struct plx_store *store);
 /* The range of extents with this index, sorted by extent number. False: past the end. */
 bool plx_store_range(const struct plx_store *store, unsigned index,
                      struct plx_extent_range *ret_range);
@@ -157,8 +161,9 @@ bool plx_store_range(const struct plx_store *store, unsigned index,
 /* ---- Growing (grow.c) ---- */
 
 struct plx_grow {
-    bool dry_run; /* only tells what would happen */
-    bool force;   /* add: overwrite what the device holds */
+    bool dry_run;    /* only tells what would happen */
+    bool force;      /* add: overwrite what the device holds */
+    uint64_t number; /* add: the volume's number; 0: none (attach/numbers.c) */
 };
 
 /* Whether the registry has room for rows of all extents, and if not, why it gets no more. */
@@ -182,10 +187,10 @@ struct plx_grown {
     bool restored; /* a superblock that was behind was written again */
 };
 
-/* Takes into use, in whole extents, what volumes have become larger by. Also finishes what a crash
- * left of an earlier plx_store_grow() or plx_store_add_volume(). Conditions: only one process at a
- * time makes such calls, it has opened the store since it got the right to, and no disk is open in
- * this store object. Other instances call plx_store_volumes_changed() afterwards. */
+/* Adds the space by which volumes have grown to the store, in whole extents. Also finishes what a
+ * crash left of an earlier plx_store_grow() or plx_store_add_volume(). Conditions: only one process
+ * at a time makes such calls, it has opened the store since it got the right to, and no disk is
+ * open in this store object. Other instances call plx_store_volumes_changed() afterwards. */
 int plx_store_grow(struct plx_store *store, const struct plx_grow *grow,
                    struct plx_grown *ret_grown, struct plx_fault *fault);
 /* Adds a volume; the same conditions. Takes the device over only if something was added. EXISTS:
@@ -209,7 +214,7 @@ int plx_store_set_identity(struct plx_store *store, const struct plx_uuid *ident
 bool plx_store_allows_common(const struct plx_store *store);
 /* How many further extents the registry should get, at least and at most; both 0: none. */
 void plx_store_registry_due(const struct plx_store *store, uint64_t *ret_least, uint64_t *ret_most);
-/* Whether the registry has enough room, after all that could be done about it has been done. */
+/* Whether the registry has enough room after growing as far as possible; if not, the reason. */
 enum plx_registry_stays plx_store_registry_stays(const struct plx_store *store);
 /* Gives the registry these extents of volume 0, behind those that it has. They were never used,
  * nobody can be granted them, and nobody uses the registry meanwhile (registry/spans.c). Otherwise
@@ -230,7 +235,7 @@ int plx_store_volumes_changed(struct plx_store *store, struct plx_device **devic
 /* An extent that nobody owned, as the registry knows it. */
 struct plx_grant {
     uint64_t extent;
-    bool fresh;      /* never used: its header is made anew */
+    bool fresh;      /* never used: its header is rebuilt */
     uint64_t states; /* plx_extent_info.states when its owner gave it up; 0: unknown */
 };
 #define PLX_STATES_NEVER                                                                           \
@@ -292,9 +297,10 @@ int plx_store_extent_read(struct plx_store *store, uint64_t extent,
 bool plx_store_tick(struct plx_store *store);
 /* Blocks until a device has completed something. Returns at once if nothing is under way. */
 void plx_store_wait(struct plx_store *store);
-/* The device of a volume, to wait for its completions; the store keeps it until it is closed. NULL:
- * the store has no such volume. */
+/* The device of a volume, to wait for its completions; the store's until it is closed. Or NULL. */
 struct plx_device *plx_store_device(const struct plx_store *store, unsigned volume);
+/* Also, behind them, the members of a ring that the loop drives. */
+struct plx_device *plx_store_any_device(const struct plx_store *store, unsigned index);
 /* Waits for extents that were asked for, and for freed blocks whose extents are awaited. To be
  * called before the last extents are released. */
 void plx_store_settle(struct plx_store *store);
@@ -302,7 +308,7 @@ void plx_store_settle(struct plx_store *store);
 uint64_t plx_store_due_ns(const struct plx_store *store);
 /* Whether requests or background work are under way. */
 bool plx_store_busy(const struct plx_store *store);
-/* I/Os that have not completed. Each ends a wait() of its device, or a poll() takes it. */
+/* I/Os whose completion ends a device's wait(); none of the volumes' while any is held (TICK-6). */
 unsigned plx_store_under_way(const struct plx_store *store);
 
 /* ---- Virtual disks ---------------------------------------------------------------------- */
@@ -429,7 +435,9 @@ struct plx_vdi;
 
 struct plx_vdi_open_options {
     uint32_t slot;
-    uint64_t epoch;  /* from the registry; greater than the record's */
+    uint64_t epoch; /* from the registry; greater than the record's */
+    /* The disk's name in the registry; the record gets it. NULL: the record's. */
+    const char *name;
     bool take_over;  /* the record's owner is proven dead: replace it */
     bool write_back; /* acknowledge before the device is flushed */
     int overwrite;   /* enum plx_overwrite; -1: as the record says */
@@ -438,6 +446,7 @@ struct plx_vdi_open_options {
     uint64_t quiet_ns;
     /* The witness of the last plx_vdi_look_at_clock(), as it was kept; NULL: none. */
     const struct plx_witness *witness;
+    const struct plx_ring_at_hand *ring; /* NULL: the caller does not want what a ring has of it */
 };
 
 /* Opens for writing: replays the log behind the last key frame, crash recovery included, and then
@@ -447,9 +456,9 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
 /* Opens an instant to read. The VDI may be open elsewhere. seq 0: the newest durable state. */
 int plx_snapshot_open(struct plx_store *store, uint32_t slot, uint64_t seq,
                       struct plx_vdi **ret_vdi, struct plx_fault *fault);
-/* Completes what is under way, writes a key frame and gives up ownership. The object is gone
- * afterwards, whatever is returned. After an error the record still names this instance, and the
- * next open recovers. */
+/* Completes what is under way, writes a key frame and gives up ownership. Frees the object even if
+ * it returns an error. After an error the record still names this instance, and the next open
+ * recovers. */
 int plx_vdi_close(struct plx_vdi *vdi);
 /* Begins a close; only plx_vdi_close() may follow. Disks share their flushes if all closes have
  * begun before the first plx_vdi_close(). */
@@ -468,7 +477,7 @@ struct plx_thin_mark {
     bool gone;         /* set here, never cleared */
 };
 
-/* Which snapshots go: those that fulfil all of this. */
+/* Selects the snapshots to delete; all conditions must hold. */
 struct plx_thin {
     uint64_t after, upto; /* after < seq <= upto */
     uint64_t before_ns;   /* taken before this time; 0: at any time */
@@ -500,7 +509,7 @@ struct plx_thinned {
  * stay.
  *
  * With before_ns it works on whole stretches between key frames, and leaves the rest for later. If
- * there is no room to write the log anew, snapshots stay until history begins behind them. Blocks
+ * there is no room to rewrite the log, snapshots stay until history begins behind them. Blocks
  * that only snapshots from before a rewind have are left to a collection; all those snapshots go at
  * once. BUSY: one came into use; nothing has changed. CLOCK: with before_ns, while the clock is in
  * doubt (witness.h). */
@@ -518,6 +527,8 @@ void plx_vdi_set_write_back(struct plx_vdi *vdi, bool write_back);
  * write_back, overwrite, quiet_ns. False: the disk has stopped, lacks its ring or has another
  * quiet_ns, and has to be closed and opened again. */
 bool plx_vdi_use(struct plx_vdi *vdi, const struct plx_vdi_open_options *options);
+/* The record gets the name with the next key frame, at the latest when the disk is closed. */
+void plx_vdi_rename(struct plx_vdi *vdi, const char *name);
 /* Writes the settings into the record, with a key frame. They hold until they are set again,
  * wherever the disk is open. Turning protection on, or to another mode, takes a snapshot. */
 int plx_vdi_set_protection(struct plx_vdi *vdi, const struct plx_protection *protection,
@@ -561,8 +572,8 @@ enum plx_request_op {
  * If its blocks lie in so many runs that moving is worth it (move.c), they get adjacent new places;
  * writes to them wait meanwhile. Blocks that a snapshot or a clone sees stay. The old places are
  * free after the next key frame. NOSPACE: no run of free blocks is long enough, or it is left to
- * writes. CORRUPT, IO_READ: a block cannot be read; its window stays. Whatever is returned, all
- * before `upto` is done. */
+ * writes. CORRUPT, IO_READ: a block cannot be read; its window stays. Everything before `upto` is
+ * done, even if an error is returned. */
 #define PLX_MOVE_BUFFER (1u << 20)
 struct plx_move {
     uint64_t windows; /* the most windows to look at */
@@ -612,9 +623,9 @@ struct plx_request {
     struct plx_fault fault; /* the reason, if result is of class CORRUPT or IO */
     void (*done)(struct plx_request *request);
     void *owner;
-    /* Of a carried request (disk/front.h): the record that it brings, and a call when all of it has
-     * its place in the log's order. */
-    struct plx_ring_position carried;
+    /* Of a carried request (disk/front.h); appended: all of it has its place in the log's order. */
+    struct plx_ring_position carried; /* the record that it brings */
+    bool promised; /* its blocks are (ALLOC-8); may become so while it is under way */
     void (*appended)(struct plx_request *request);
     /* The engine's while submitted. */
     const struct plx_op_kind *kind;

@@ -22,6 +22,7 @@ struct plx_finding {
     const struct plx_uuid *id;
     uint64_t vblock;       /* block of the virtual disk, UINT64_MAX: none */
     uint64_t addr;         /* block of the store, 0: none */
+    uint64_t blocks;       /* so many from these on; 0: the finding is not of blocks */
     const char *volume;    /* the volume that holds addr */
     uint64_t volume_block; /* its block there */
 };
@@ -57,14 +58,18 @@ struct plx_check_options {
      */
     bool held;
     bool (*leave_out)(void *context, uint32_t slot); /* NULL: looks at every disk */
-    void *context;                                   /* of these hooks */
-    struct plx_watch watch; /* counts bytes; interrupted ends the check with BUSY */
+    /* Whether the extent's bitmap is not believed, so that nothing in it is ever freed. NULL: all
+     * are believed. */
+    bool (*disbelieved)(void *context, uint64_t extent);
+    void *context; /* of these hooks */
+    /* Counts bytes of what is to be read, each once; interrupted ends the check with BUSY. */
+    struct plx_watch watch;
 };
 
 struct plx_check_result {
     uint64_t errors, leaked_blocks, used_blocks, free_blocks, vdis, snapshots, nodes, batches,
         data_verified;
-    uint64_t deleted_blocks; /* of leaked_blocks: deleted disks have them */
+    uint64_t deleted_blocks; /* of leaked_blocks: deleted disks have them, to be collected */
     /* Of the newest states, where it is known: mapped blocks, and those with a known checksum. What
      * the other blocks hold cannot be checked. */
     uint64_t mapped_blocks, vouched_blocks;

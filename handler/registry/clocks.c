@@ -1,7 +1,7 @@
 /* clocks.c - see clocks.h.
  *
  * CLOCKS-1  A witness whose row is lost or damaged counts as one that has seen nothing. The next
- *     look at the clocks begins anew (WITNESS-7).
+ *     look at the clocks begins again (WITNESS-7).
  * Threads: any. No state.
  * Crash story: that of witness.c.
  */

@@ -396,8 +396,8 @@ int plx_registry_extent_list(struct plx_registry *reg, int64_t store, uint64_t o
 static void read_counts(void *item, const struct plx_sql_value *columns)
 {
     struct plx_registry_extent_counts *counts = item;
-    uint64_t *fields[] = {&counts->total, &counts->system, &counts->data,
-                          &counts->meta,  &counts->owned,  &counts->sealed};
+    uint64_t *fields[] = {&counts->total, &counts->system, &counts->data,       &counts->meta,
+                          &counts->owned, &counts->sealed, &counts->disbelieved};
 
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         *fields[i] = (uint64_t)columns[i].number;
@@ -413,9 +413,9 @@ int plx_registry_extent_count(struct plx_registry *reg, int64_t store,
     static const char count[] =
         "SELECT (SELECT coalesce(sum(extents), 0) FROM volumes WHERE store = ?1),"
         " coalesce(sum(type = 'system'), 0), coalesce(sum(type = 'data'), 0),"
-        " coalesce(sum(type = 'meta'), 0), count(owner), coalesce(sum(sealed), 0)"
-        " FROM extents WHERE store = ?1";
-    struct plx_sql statement = SQL(count, SQL_INT(store));
+        " coalesce(sum(type = 'meta'), 0), count(owner), coalesce(sum(sealed), 0),"
+        " coalesce(sum(states = ?2), 0) FROM extents WHERE store = ?1";
+    struct plx_sql statement = SQL(count, SQL_INT(store), SQL_INT(PLX_STATES_NEVER));
 
     return plx_sql_get(reg, &statement, &counts_shape, ret_counts);
 }

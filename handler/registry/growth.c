@@ -41,6 +41,7 @@ static void read_who(void *item, const struct plx_sql_value *columns)
 
 static const struct plx_sql_shape who_shape = {160, read_who};
 
+/* GROWTH-1 */
 int plx_registry_growth_begin(struct plx_registry *reg, int64_t store, uint64_t instance)
 {
     static const char begin[] =
@@ -63,14 +64,15 @@ int plx_registry_growth_begin(struct plx_registry *reg, int64_t store, uint64_t 
     if (code <= 0)
         return code;
     if (plx_sql_get(reg, &doubt_statement, &path_shape, why) == 0)
-        return plx_sql_fail(reg, PLX_ERR_REGISTRY,
-                            "the store is in doubt, and does not grow: %.255s", why);
+        return plx_sql_fail(reg, PLX_ERR_REGISTRY, "the store is in doubt, and does not grow: %.*s",
+                            PLX_REGISTRY_DOUBT - 1, why);
     if (plx_sql_get(reg, &who_statement, &who_shape, who))
         snprintf(who, sizeof who, "another process");
     return plx_sql_fail(reg, PLX_ERR_BUSY,
                         "%s is making the store larger; try again when it has ended", who);
 }
 
+/* GROWTH-2 */
 int plx_registry_growth_join(struct plx_registry *reg, int64_t store, uint64_t instance,
                              const char *path)
 {

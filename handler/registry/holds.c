@@ -7,7 +7,7 @@
  *   1 one transaction enters the intent and   1 one transaction enters the hold, unless there is an
  *     reads labels, clones and holds            intent that counts
  *   2 lets the other snapshots go             2 opens the instant
- *   3 removes the intent                      3 closes the instant, then removes the hold
+ *   3 removes labels, then the intent         3 closes the instant, then removes the hold
  *
  * What a crash leaves: a thinner's intent, until HOLDS-3 ends it; a reader's hold, until HOLDS-4
  * does. Both only keep more history, or turn readers away for a while.
@@ -20,9 +20,9 @@
  *     frames next to that range may be rewritten too, so nobody may begin to read there either.
  * HOLDS-3  An intent counts only while the VDI's lock is the one under which it was entered, by
  *     owner and epoch. A release, a takeover or a new lock ends it without touching it. If the
- *     holder dies, its intent counts until then, or until a reader proves the death and removes it:
+ *     holder dies, its intent counts until then, or until a reader proves the death and ends it:
  *     a dead process lets nothing more go. An intent of the reader's own instance is also a
- *     leftover, since an instance does one of the two at a time; the reader removes it.
+ *     leftover, since an instance does one of the two at a time; the reader ends it.
  * HOLDS-4  A hold ends when it is released or when its instance's row is removed. That happens when
  *     the instance leaves or is proven dead. There is no timer (INV-5).
  * HOLDS-5  The snapshot that a clone began with stays as long as a live VDI descends from it: the
@@ -37,6 +37,10 @@
  *     HOLDS-1, and while the lock is held nothing of any disk is let go. The lock is seen where
  *     instances prove each other dead (tenancy.h): through the same inode of the same machine. For
  *     any other reader the home page must stand still (ATTACH-16).
+ * HOLDS-8  An intent is removed when what it announced is complete: the snapshots have gone, and so
+ *     have their labels. In any other case its row stays and only does not count any more. So
+ *     whoever settles the VDI (ATTACH-4) looks for labels whose snapshots have gone only where
+ *     there is such a row, and removes it then.
  * Threads: as registry.c. Holds and intents have no audit events: they say what is being done, not
  *   who owns what, and come by the minute.
  * Crash story: see the table. A registry that was rebuilt knows no holds, since it is rebuilt when
@@ -93,7 +97,9 @@ int plx_registry_intent_begin(struct plx_registry *reg, const struct plx_registr
                               const struct plx_thin_mark *marks, size_t mark_count,
                               uint64_t **ret_kept, size_t *ret_count)
 {
-    static const char enter[] = /* HOLDS-2: a row of the whole VDI; HOLDS-6: replaces the last */
+    /* HOLDS-1: both in one transaction. HOLDS-2: a row of the whole VDI. HOLDS-6: it replaces the
+     * last. */
+    static const char enter[] =
         "INSERT INTO intents (vdi, instance, epoch)"
         " SELECT id, ?2, ?3 FROM vdis WHERE id = ?1 AND owner = ?2 AND epoch = ?3"
         " ON CONFLICT (vdi) DO UPDATE SET instance = excluded.instance, epoch = excluded.epoch"
@@ -131,6 +137,37 @@ int plx_registry_intent_end(struct plx_registry *reg, const struct plx_registry_
     const struct plx_sql batch[] = {SQL(end, SQL_LOCK(lock))};
 
     return plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+}
+
+/* HOLDS-8: no lock has epoch 0, so it does not count (HOLDS-3). */
+int plx_registry_intent_leave(struct plx_registry *reg, const struct plx_registry_lock *lock)
+{
+    static const char leave[] =
+        "UPDATE intents SET epoch = 0 WHERE vdi = ?1 AND instance = ?2 AND epoch = ?3";
+    const struct plx_sql batch[] = {SQL(leave, SQL_LOCK(lock))};
+
+    return plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+}
+
+int plx_registry_intent_clear(struct plx_registry *reg, const struct plx_registry_lock *lock)
+{
+    static const char clear[] = "DELETE FROM intents WHERE vdi = ?1 AND EXISTS (SELECT 1 FROM vdis"
+                                " WHERE id = ?1 AND owner = ?2 AND epoch = ?3)";
+    const struct plx_sql batch[] = {SQL(clear, SQL_LOCK(lock))};
+
+    return plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+}
+
+int plx_registry_intent_is_left(struct plx_registry *reg, const char *vdi, bool *ret_left)
+{
+    static const char count[] = "SELECT count(*) FROM intents WHERE vdi = ?1";
+    const struct plx_sql statement = SQL(count, SQL_TEXT(vdi));
+    uint64_t rows = 0;
+    int code = plx_sql_get(reg, &statement, &seq_shape, &rows);
+
+    if (!code)
+        *ret_left = rows != 0;
+    return code;
 }
 
 static void read_intent(void *item, const struct plx_sql_value *columns)
@@ -202,7 +239,7 @@ static int explain(struct plx_registry *reg, const char *vdi)
 int plx_registry_hold(struct plx_registry *reg, const char *vdi, uint64_t seq, uint64_t instance,
                       uint64_t *ret_hold)
 {
-    static const char enter[] =
+    static const char enter[] = /* HOLDS-1 */
         "INSERT INTO holds (id, vdi, seq, instance, since_ns)"
         " SELECT ?1, v.id, ?3, ?4, ?5 FROM vdis v WHERE v.id = ?2"
         " AND (EXISTS (SELECT 1 FROM holds WHERE id = ?1) OR NOT EXISTS (SELECT 1 FROM intents i"
@@ -226,7 +263,7 @@ int plx_registry_hold(struct plx_registry *reg, const char *vdi, uint64_t seq, u
 
 int plx_registry_release(struct plx_registry *reg, uint64_t hold)
 {
-    static const char release[] = "DELETE FROM holds WHERE id = ?1";
+    static const char release[] = "DELETE FROM holds WHERE id = ?1"; /* HOLDS-4 */
     const struct plx_sql batch[] = {SQL(release, SQL_INT(hold))};
 
     return plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
@@ -272,7 +309,7 @@ static bool is_dead(struct plx_registry *registry, const struct plx_paths *paths
            plx_instance_is_dead(paths, locks, &instance, NULL);
 }
 
-/* HOLDS-3. Returns true when the intent in the way was a leftover and was removed. */
+/* HOLDS-3. Returns true when the intent in the way was a leftover and counts no more. */
 static bool end_stale_intent(struct plx_registry *registry, const struct plx_paths *paths,
                              struct plx_bytelock *locks, const char *vdi, uint64_t reader)
 {
@@ -280,7 +317,7 @@ static bool end_stale_intent(struct plx_registry *registry, const struct plx_pat
 
     return plx_registry_intent_get(registry, vdi, &intent) == 0 &&
            (intent.instance == reader || is_dead(registry, paths, locks, intent.instance)) &&
-           plx_registry_intent_end(registry, &intent) == 0;
+           plx_registry_intent_leave(registry, &intent) == 0;
 }
 
 int plx_hold_wait(struct plx_registry *registry, const struct plx_paths *paths,

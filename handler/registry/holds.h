@@ -14,8 +14,8 @@
 #include "registry/registry.h"
 
 /* As plx_registry_hold(). While an intent of another process is in the way, it tries again as long
- * as the patience lasts. It removes an intent whose instance is proven dead. It also removes one of
- * the reader's own instance, which therefore must not be letting snapshots go just now. The
+ * as the patience lasts. It ends an intent whose instance is proven dead. It also ends one of the
+ * reader's own instance, which therefore must not be letting snapshots go just now. The
  * registry handle has the error's text. */
 int plx_hold_wait(struct plx_registry *registry, const struct plx_paths *paths,
                   struct plx_bytelock *locks, const char *vdi, uint64_t seq, uint64_t instance,

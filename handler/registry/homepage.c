@@ -1,27 +1,14 @@
-/* homepage.c - reads and writes the home page of a store, which says which host has the store.
+/* homepage.c - reads and writes the home page of a store, which says which host has the store, and
+ * the number pages of its further volumes.
  *
- * The page has two slots. The slot with the higher generation counts. Rules: tenancy.c.
+ * The home page has two slots. The slot with the higher generation counts. Rules: tenancy.c. A
+ * number page has two slots, too. The one with the higher number counts. Rules: attach/numbers.c.
  */
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "registry/tenancy_inside.h"
-
-uint64_t plx_home_boot_ns(void)
-{
-    return plx_clock_ns(CLOCK_BOOTTIME); /* this clock goes on while the machine sleeps */
-}
-
-void plx_home_rest(uint64_t ns)
-{
-    struct timespec pause = {.tv_sec = (time_t)(ns / SECOND_NS), .tv_nsec = (long)(ns % SECOND_NS)};
-
-    nanosleep(&pause, NULL);
-}
 
 static bool same_tenant(const struct plx_home *a, const struct plx_home *b)
 {
@@ -57,13 +44,15 @@ int plx_home_read(struct plx_device *device, const struct plx_uuid *store, struc
         page.found = true;
     }
     page.damaged = error != 0;
+    if (page.damaged) /* NUMBERS-5: the other slot may have had a higher one */
+        page.home.number = 0;
     page.kept_open = state.open && same_tenant(&state, &page.home);
     if (!page.found && error)
         return plx_fault_set(fault, error,
                              "%s: the home page is damaged (%.80s), so nobody knows which host has "
-                             "the store; when no other has, 'parallax store take-over --any "
-                             "--i-checked-it-is-off' writes it anew",
-                             device->name, why.text);
+                             "the store; when no other has, 'parallax store take-over --volume "
+                             "%.200s --any --i-checked-it-is-off' rewrites it",
+                             device->name, why.text, device->name);
     *ret_page = page;
     return 0;
 }
@@ -122,6 +111,121 @@ int plx_home_refuse_nameless(const struct plx_paths *paths, struct plx_fault *fa
                          "nothing tells this host from others: it has no /etc/machine-id, and "
                          "%.150s/host-id cannot be made: that takes permission and room there",
                          paths->state);
+}
+
+/* ---- Watched ---- */
+
+int plx_home_moved(struct plx_device *device, const struct plx_uuid *store,
+                   const struct page *before, struct page *ret_now, bool *ret_moved,
+                   struct plx_fault *fault)
+{
+    struct page now = {0};
+    int error = plx_home_read(device, store, &now, fault);
+
+    if (error && !before->found)
+        error = 0;
+    *ret_moved = !error && !now.damaged && /* TENANCY-6 */
+                 (now.found != before->found || now.home.generation != before->home.generation);
+    *ret_now = now;
+    return error;
+}
+
+int plx_home_watch(struct plx_device *device, const struct plx_uuid *store, const struct page *page,
+                   uint64_t ns, bool *ret_moved, struct plx_fault *fault)
+{
+    uint64_t since = plx_home_boot_ns();
+    struct page now;
+    int error = 0;
+
+    *ret_moved = false;
+    while (!error && !*ret_moved && plx_home_boot_ns() - since < ns) {
+        plx_home_rest(STEP_NS);
+        error = plx_home_moved(device, store, page, &now, ret_moved, fault);
+    }
+    return error;
+}
+
+/* TENANCY-6 */
+int plx_home_settled(struct plx_device *device, const struct plx_uuid *store, struct page *ret_page,
+                     struct plx_fault *fault)
+{
+    int error = 0;
+
+    *ret_page = (struct page){.damaged = true};
+    for (unsigned i = 0; i < LOOK_TRIES && ret_page->damaged && !error; i++) {
+        if (i)
+            plx_home_rest(LOOK_AGAIN_NS);
+        error = plx_home_read(device, store, ret_page, fault);
+    }
+    return error;
+}
+
+/* TENANCY-7 */
+int plx_tenancy_unopened(struct plx_device *device, const struct plx_uuid *store, uint64_t *since,
+                         bool *ret_unopened, struct plx_fault *fault)
+{
+    struct page page;
+    bool begins = !*since, moved = false;
+    int error = plx_home_settled(device, store, &page, fault);
+
+    if (error)
+        return error;
+    if (begins && page.home.open)
+        error = plx_home_watch(device, store, &page, WATCH_NS, &moved, fault);
+    if (begins)
+        *since = page.home.generation + 1;
+    *ret_unopened = !moved && page.home.generation + 1 == *since;
+    return error;
+}
+
+/* ---- Numbers ---- */
+
+int plx_number_home(struct plx_device *device, const struct plx_uuid *store,
+                    struct plx_number *ret_number, struct plx_fault *fault)
+{
+    struct page page;
+    int error = plx_home_read(device, store, &page, fault);
+
+    if (!error)
+        *ret_number = (struct plx_number){.number = page.home.number, .damaged = page.damaged};
+    return error;
+}
+
+void plx_number_read(struct plx_device *device, const struct plx_uuid *store,
+                     struct plx_number *ret_number)
+{
+    uint8_t blocks[2 * PLX_BLOCK_SIZE];
+    int failed = plx_volume_io(device, PLX_IO_READ, PLX_NUMBER_BLOCK * PLX_BLOCK_SIZE, blocks,
+                               sizeof blocks);
+
+    *ret_number = (struct plx_number){.damaged = failed != 0};
+    for (unsigned slot = 0; slot < 2 && !failed; slot++) {
+        uint64_t found = 0;
+        int error = plx_format_number_decode(blocks + slot * PLX_BLOCK_SIZE, store, &found, NULL);
+
+        if (error == PLX_ERR_NOT_FOUND)
+            continue;
+        if (error || !plx_counter_has_room(found))
+            ret_number->damaged = true;
+        else
+            ret_number->number = plx_max_u64(ret_number->number, found);
+    }
+}
+
+int plx_number_write(struct plx_device *device, const struct plx_uuid *store, uint64_t number,
+                     struct plx_fault *fault)
+{
+    uint8_t block[PLX_BLOCK_SIZE];
+    int error;
+
+    plx_format_number_encode(store, number, block);
+    error = plx_volume_io(device, PLX_IO_WRITE, (PLX_NUMBER_BLOCK + number % 2) * PLX_BLOCK_SIZE,
+                          block, sizeof block);
+    if (!error)
+        error = plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
+    return error ? plx_fault_set(fault, error, "%s: cannot write the volume's number: %s",
+                                 device->name, plx_error_text(error))
+                 : 0;
 }
 
 int plx_tenancy_found(struct plx_device *device, const struct plx_bytelock *locks,

@@ -34,7 +34,7 @@ int plx_instance_create(const struct plx_paths *paths, const char *volume, const
     if (error)
         return error;
     error = PLX_ERR_BUSY;
-    for (int i = 0; i < TRIES && error == PLX_ERR_BUSY; i++) { /* INSTANCE-2 */
+    for (int i = 0; i < TRIES && error == PLX_ERR_BUSY; i++) { /* INSTANCE-1, INSTANCE-2 */
         instance.row.id = plx_id_random();
         error =
             instance.locks->ops->set(instance.locks, byte_of(instance.row.id), PLX_BYTE_EXCLUSIVE);

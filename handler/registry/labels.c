@@ -6,6 +6,10 @@
  * LABELS-2  Only the end of the log has to be read for that. One label is set at a time, and the
  *     next one waits until the registry has answered. So what the registry misses stands at the
  *     end of the log.
+ * LABELS-3  A label in the log whose snapshot went from amid history does not count: whoever let
+ *     the snapshot go died before the log said that the label went, too (HOLDS-8). A label of a
+ *     snapshot that is newer than all that history has counts: the device lost a write, and that
+ *     label tells.
  * Threads: the caller's.
  * Crash story: telling is repeated until the registry knows all.
  */
@@ -62,16 +66,23 @@ int plx_labels_read(struct plx_store *store, uint32_t slot, uint64_t from,
 int plx_labels_times(struct plx_store *store, uint32_t slot, struct plx_labels *labels,
                      struct plx_fault *fault)
 {
-    struct plx_snapshot_info first;
+    size_t kept = 0;
     int error = 0;
 
     for (size_t i = 0; i < labels->count && !error; i++) {
-        if (!labels->list[i].seq)
+        struct plx_registry_label label = labels->list[i];
+        struct plx_snapshot_info first = {0};
+
+        if (label.seq)
+            error = plx_snapshot_first(store, slot, label.seq, &first, fault);
+        if (first.seq > label.seq) /* LABELS-3 */
             continue;
-        error = plx_snapshot_first(store, slot, labels->list[i].seq, &first, fault);
-        if (!error && first.seq)
-            labels->list[i].time_ns = first.time_ns;
+        if (first.seq)
+            label.time_ns = first.time_ns;
+        labels->list[kept++] = label;
     }
+    if (!error)
+        labels->count = kept;
     return error;
 }
 

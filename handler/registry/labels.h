@@ -19,10 +19,11 @@ struct plx_labels {
  * in. An engine call. Call plx_labels_done() whatever it returns. */
 int plx_labels_read(struct plx_store *store, uint32_t slot, uint64_t from,
                     struct plx_labels *ret_labels, struct plx_fault *fault);
-/* Drops the labels that the registry has just like that, or has not if they were removed. */
+/* Drops the changes that the registry already reflects. */
 int plx_labels_drop_known(struct plx_registry *registry, const char *vdi,
                           struct plx_labels *labels);
-/* Fills in the times of the labelled snapshots. An engine call. */
+/* Fills in the times of the labelled snapshots, and drops labels whose snapshots have gone
+ * (LABELS-3). An engine call. */
 int plx_labels_times(struct plx_store *store, uint32_t slot, struct plx_labels *labels,
                      struct plx_fault *fault);
 /* Sets or removes these labels in the registry. */

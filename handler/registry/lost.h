@@ -8,6 +8,9 @@
  *   labels     labels of this disk that were not  letting snapshots of this disk go
  *              all read
  *
+ * A record's slot may be one that the store does not have: another disk has its slot by now, or
+ * nobody knows which records are lost, because the first volume went back (REBUILD-11).
+ *
  * Threads: as registry.h.
  */
 #ifndef PLX_LOST_H

@@ -22,8 +22,8 @@
 /* kind: "store", "vdi" or "label". Returns 0, or PLX_ERR_INVALID and in `why` one sentence that
  * says what is allowed. */
 int plx_name_check(const char *kind, const char *name, char *why, size_t size);
-/* A name that may come from a store of somebody who means harm, for a drawing or another program's
- * language: what no valid name has becomes '?'. Returns ret_text. */
+/* Makes an untrusted name safe for a drawing or another program's syntax: characters that no valid
+ * name has become '?'. Returns ret_text. */
 const char *plx_name_plain(const char *name, char *ret_text, size_t size);
 
 /* Whether text is a UUID as we write it: 36 characters, lower case. */

@@ -142,7 +142,7 @@ int plx_region_journal_write(sqlite3_file *file, const void *buffer, int amount,
         return SQLITE_FULL;
     if (vfs->refused && offset)
         return SQLITE_IOERR_WRITE;
-    if (vfs->refused) /* REGION-10: begun anew */
+    if (vfs->refused) /* REGION-10: begun again */
         drop_gathered(vfs);
     while (next < end) {
         uint64_t count = end - next, room;

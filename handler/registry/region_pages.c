@@ -55,7 +55,7 @@ int plx_region_note(struct plx_region_vfs *vfs, int result, int code, const char
         plx_fault_set(&vfs->fault,
                       code == PLX_ERR_NOMEM || plx_error_is_full_below(code) ? code
                                                                              : PLX_ERR_REGISTRY,
-                      "cannot %s the registry in %.120s (%llu): %s", what, vfs->volume,
+                      "cannot %s the registry in %.120s (page %llu): %s", what, vfs->volume,
                       (unsigned long long)page, plx_error_text(code));
     return result;
 }

@@ -18,7 +18,7 @@
  *   or not at all. Only after PLX_ERR_REGISTRY is it unknown which: look again.
  * - Locks and extents belong to instances, and have no timer (INV-5). They end by release or by
  *   takeover. This file never judges who is dead: registry/instance.h does, for this host.
- * - Nothing here is the only copy. The registry can be made anew from the store (INV-6) with the
+ * - Nothing here is the only copy. The registry can be rebuilt from the store (INV-6) with the
  *   import calls at the end of this file.
  *
  * Calls return 0 or a negative code; plx_registry_error() then has a sentence for people. Codes
@@ -44,6 +44,7 @@
 
 #define PLX_PATH_MAX 4096
 #define PLX_HOST_NAME_MAX 64
+#define PLX_REGISTRY_DOUBT 400 /* why a store is in doubt, with the end */
 
 struct plx_registry;
 
@@ -116,7 +117,7 @@ struct plx_registry_store {
     uint64_t extent_blocks;
     uint64_t created_ns; /* 0 at create: now */
     /* Returned: why the registry is not to be believed (plx_registry_doubt); empty: it is. */
-    char doubt[256];
+    char doubt[PLX_REGISTRY_DOUBT];
 };
 
 struct plx_registry_volume {
@@ -234,6 +235,7 @@ struct plx_registry_extent {
 struct plx_registry_extent_counts {
     uint64_t total, unused, system, data, meta; /* extents */
     uint64_t owned, sealed;                     /* among data and meta */
+    uint64_t disbelieved;                       /* of the sealed ones: PLX_STATES_NEVER */
 };
 
 /* Gives the instance an extent of this type (DATA or META). The registry prefers an unsealed extent
@@ -355,11 +357,15 @@ int plx_registry_locks_of(struct plx_registry *reg, uint64_t instance,
 
 int plx_registry_vdi_resize(struct plx_registry *reg, const struct plx_registry_lock *lock,
                             uint64_t size_bytes);
+/* EXISTS: another VDI has the name. BUSY: a snapshot is held (plx_registry_hold()). */
 int plx_registry_vdi_rename(struct plx_registry *reg, const struct plx_registry_lock *lock,
                             const char *name);
 /* Life of a VDI's row: created - live - deleted - purged. Deleting frees the name; the slot stays
  * taken and the lock held, so unlock it as usual. */
 int plx_registry_vdi_delete(struct plx_registry *reg, const struct plx_registry_lock *lock);
+/* Deletes a VDI that nobody has had since this epoch, in a store in doubt: there nobody can get the
+ * lock, neither the caller. BUSY: somebody had it, or the store is not in doubt. */
+int plx_registry_vdi_delete_in_doubt(struct plx_registry *reg, const char *id, uint64_t epoch);
 /* Removes the row of a deleted VDI and frees its slot, once the store has freed the disk's blocks.
  * BUSY while the VDI is locked or has clones. */
 int plx_registry_vdi_purge(struct plx_registry *reg, const char *id);
@@ -441,8 +447,14 @@ int plx_registry_heir_list(struct plx_registry *reg, const char *vdi,
 int plx_registry_intent_begin(struct plx_registry *reg, const struct plx_registry_lock *lock,
                               const struct plx_thin_mark *marks, size_t mark_count,
                               uint64_t **ret_kept, size_t *ret_count);
-/* Ends the intent. Called by its holder, or by anybody who has proven the holder dead. */
+/* Ends the intent. Called by its holder, when what it began is complete. */
 int plx_registry_intent_end(struct plx_registry *reg, const struct plx_registry_lock *lock);
+/* The same, but its row stays as a leftover (HOLDS-8). Called by its holder when something is left
+ * undone, or by anybody who has proven the holder dead. */
+int plx_registry_intent_leave(struct plx_registry *reg, const struct plx_registry_lock *lock);
+/* Whether the VDI has a row of an intent, whichever; and removes it, whichever (HOLDS-8). */
+int plx_registry_intent_is_left(struct plx_registry *reg, const char *vdi, bool *ret_left);
+int plx_registry_intent_clear(struct plx_registry *reg, const struct plx_registry_lock *lock);
 /* The lock under which somebody lets snapshots of the VDI go; NOT_FOUND when nobody does. */
 int plx_registry_intent_get(struct plx_registry *reg, const char *vdi,
                             struct plx_registry_lock *ret_lock);

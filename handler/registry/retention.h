@@ -42,7 +42,7 @@ struct plx_retention_step {
     struct plx_thin thin;
 };
 
-/* Sets the policy. The levels begin anew if its tiers differ from those they belong to. */
+/* Sets the policy. The levels begin again if its tiers differ from those they belong to. */
 void plx_retention_set(struct plx_retention *retention, const struct plx_protection *policy);
 /* What is to be done now, coarsest level first; returns the number of steps. */
 unsigned plx_retention_plan(const struct plx_retention *retention, uint64_t now_ns,

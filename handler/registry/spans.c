@@ -19,7 +19,7 @@
  *     EXCLUSIVE lock. So nobody works with the old spans, and no journal waits to be rolled back.
  *     Every later connection reads the superblock under a lock of its own (REGION-9), whichever
  *     program it is and however long it has had the registry open.
- * SPANS-3  A registry that is made anew (rebuild.c) has as system extents what the superblock
+ * SPANS-3  A registry that is rebuilt (rebuild.c) has as system extents what the superblock
  *     names, and no others. So SPANS-1 holds there, too.
  * SPANS-4  That the extents were never used is only what the registry says, and the registry may
  *     have lost a write. So their headers are read before the superblock names them. A header that
@@ -72,7 +72,7 @@ static int doubt(struct plx_registry *registry, int64_t store_row, uint64_t no,
 {
     int error = plx_fault_set(fault, PLX_ERR_REGISTRY,
                               "extent %llu was used, and the registry does not know: the registry "
-                              "lost a write; 'parallax store rebuild-registry' makes it anew from "
+                              "lost a write; 'parallax store rebuild-registry' rebuilds it from "
                               "the store",
                               (unsigned long long)no);
 

@@ -19,7 +19,7 @@ static void give_turn(struct plx_sqlite *lite)
         nanosleep(&pause, NULL);
 }
 
-/* SQLITE-4: begins a call. A file that was deleted and rebuilt meanwhile is opened anew. */
+/* SQLITE-4: begins a call. A file that was deleted and rebuilt meanwhile is opened again. */
 static int follow(struct plx_sqlite *lite, struct plx_fault *fault)
 {
     int moved = 0;

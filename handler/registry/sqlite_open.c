@@ -157,6 +157,7 @@ static void set_up(struct plx_sqlite *lite)
     sqlite3_db_config(lite->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 }
 
+/* SQLITE-1 */
 static int enter_wal(struct plx_sqlite *lite, struct plx_fault *fault)
 {
     bool wal = false;
@@ -279,7 +280,8 @@ int plx_sqlite_open_locked(struct plx_sqlite *lite, bool create, struct plx_faul
 
 /* ---- In a region ------------------------------------------------------------------------- */
 
-/* Sets SQLite up for a region: SQLITE-5, and pages of 4 KiB with room for a stamp (REGION-2). */
+/* Sets SQLite up for a region: SQLITE-1, SQLITE-5, and pages of 4 KiB with room for a stamp
+ * (REGION-2). */
 static int enter_region(struct plx_sqlite *lite, struct plx_fault *fault)
 {
     int reserved = PLX_REGION_STAMP;

@@ -147,7 +147,7 @@ const char *plx_registry_doubt_advice(const struct plx_registry_store *store)
 {
     return strchr(store->doubt, ';')
                ? ""
-               : "; 'parallax store rebuild-registry' makes its registry anew from the store";
+               : "; 'parallax store rebuild-registry' rebuilds its registry from the store";
 }
 
 int plx_registry_doubt(struct plx_registry *reg, int64_t store, const char *why)
@@ -330,6 +330,7 @@ int plx_registry_import_instances(struct plx_registry *reg,
     return code;
 }
 
+/* HOLDS-4, GROWTH-1: foreign keys take the instance's holds and its name from a growth. */
 int plx_registry_instance_unregister(struct plx_registry *reg, uint64_t id)
 {
     static const char remove[] = "DELETE FROM instances WHERE id = ?1 RETURNING id";

@@ -8,15 +8,16 @@
  *
  *       change                          slots           flushed
  *       host, boot or inode             A, then B       before A, after A, after B
+ *       number (attach/numbers.c)       A, then B       the same
  *       "open", while A does not say it A, then B       the same
  *       opened, A says "open"           B               after B
  *       closed                          B               no
  *       counter raised                  B               no
  *
  *     The flush before A is there since B's last write may still be volatile: a torn write of A
- *     must not leave both slots unusable. Once A says "open", it stays as it is. A power cut that
- *     loses "closed" or a counter only makes the next host watch in vain. An opening is flushed, so
- *     that an older "closed" cannot come back under a store that is in use.
+ *     must not leave both slots unusable. Once A says "open", it goes on saying so. A power cut
+ *     that loses "closed" or a counter only makes the next host watch in vain. An opening is
+ *     flushed, so that an older "closed" cannot come back under a store that is in use.
  * TENANCY-3  To take a store over means to begin a tenancy from another boot or inode, after a
  *     release, or by the operator's word. A process that does so writes the page, waits, and reads
  *     the page again before it does anything else. If two processes take the store at the same
@@ -30,10 +31,32 @@
  * TENANCY-6  A page that was read while another process wrote it proves nothing. A tenancy is not
  *     fenced by a page with a damaged slot, and a damaged slot is read again some times first.
  * TENANCY-7  Whoever opens a store writes the page before anything else, even if "open" is set
- *     already. So a reader whose locks nobody sees finds out whether what it has read may have been
- *     changed: the page's generation is another one.
- * Threads: `lock` guards the device and the page in memory. The tenancy's thread looks once a
- *   second.
+ *     already. So a reader whose locks are not visible to others can tell by the page's generation
+ *     whether the store was opened while it read.
+ * TENANCY-8  A tenancy begins only if the page's numbers leave room to count on from them. Else our
+ *     own next page would be refused by the gate that reads it. The operator's word begins a new
+ *     count.
+ * TENANCY-9  A tenancy from another boot or inode begins only when nobody has the store's further
+ *     volumes open to write (VOLUMES-6). Volume 0 may have been replaced by a copy while it was in
+ *     use: the copy's counter stands still, and its locks are free, while those who opened the
+ *     store before write to the volumes that both name.
+ * TENANCY-10  A write goes to the store within GAP_NS after the last good look began, by a clock
+ *     that goes on while the machine sleeps. On a device so slow that a look takes longer than
+ *     GAP_NS no write could ever go; there it goes when a look that began after the write came has
+ *     ended well, and within SLOW_NS after that look began. Whoever takes the store has written the
+ *     page after that look. If the store may be open, he then waits SLOW_NS, which is as long,
+ *     before he writes anything else (TENANCY-3). So our write was handed to the device before his.
+ *     The clock is asked when the write goes: what a thread noted before a pause says nothing
+ *     afterwards. A process that is stopped between that and io_submit() still writes the few
+ *     blocks that it was about to: only a fence of the device itself rules that out.
+ * TENANCY-11  Only the tenancy's own thread, and whoever is about to commit to the registry, waits
+ *     for the page. While the device hangs nobody knows whose the store is: nothing is fenced,
+ *     writes wait (TICK-6), and they go on by themselves when a look succeeds again. If looks that
+ *     are due return errors for UNSEEN_NS, the tenancy is fenced, so that writes fail as the
+ *     device does.
+ * Threads: `lock` guards the device and the page in memory, and is held while the page is read. The
+ *   tenancy's thread looks once a second, and whenever somebody waits for a look. What the store's
+ *   loop asks is atomic, and it takes wake_lock, for an instant, to wake that thread.
  * Crash story: a crash leaves "open" set. The next process of the same boot and inode does not
  *   mind. A process of a new boot watches the counter, which stands still, and takes over. A power
  *   cut soon after the last process closed the store also leaves "open" set.
@@ -91,78 +114,17 @@ static void unlock_home(struct plx_tenancy *t)
     t->locks->ops->set(t->locks, PLX_BYTE_HOME, PLX_BYTE_UNLOCKED);
 }
 
-/* *ret_moved: somebody wrote the page since `before` was read. *ret_now: the page as it is. If
- * `before` stands for a page that was unreadable (the operator's word took its place), the page
- * need not be readable now either. */
-static int look_whether_moved(struct plx_device *device, const struct plx_uuid *store,
-                              const struct page *before, struct page *ret_now, bool *ret_moved,
-                              struct plx_fault *fault)
-{
-    struct page now = {0};
-    int error = plx_home_read(device, store, &now, fault);
-
-    if (error && !before->found)
-        error = 0;
-    *ret_moved = !error && !now.damaged && /* TENANCY-6 */
-                 (now.found != before->found || now.home.generation != before->home.generation);
-    *ret_now = now;
-    return error;
-}
-
-/* Reads the page for ns; *ret_moved: somebody wrote it meanwhile. */
-static int watch_page(struct plx_device *device, const struct plx_uuid *store,
-                      const struct page *page, uint64_t ns, bool *ret_moved,
-                      struct plx_fault *fault)
-{
-    uint64_t since = plx_home_boot_ns();
-    struct page now;
-    int error = 0;
-
-    *ret_moved = false;
-    while (!error && !*ret_moved && plx_home_boot_ns() - since < ns) {
-        plx_home_rest(STEP_NS);
-        error = look_whether_moved(device, store, page, &now, ret_moved, fault);
-    }
-    return error;
-}
-
 static int watch(struct plx_tenancy *t, const struct page *page, uint64_t ns, bool *ret_moved,
                  struct plx_fault *fault)
 {
-    return watch_page(t->device, &t->options.store, page, ns, ret_moved, fault);
+    return plx_home_watch(t->device, &t->options.store, page, ns, ret_moved, fault);
 }
 
-/* TENANCY-6: reads again while a copy looks damaged, for somebody may be writing it. */
-static int read_settled(struct plx_device *device, const struct plx_uuid *store,
-                        struct page *ret_page, struct plx_fault *fault)
+/* TENANCY-8 */
+static bool has_room(const struct plx_home *home)
 {
-    int error = 0;
-
-    *ret_page = (struct page){.damaged = true};
-    for (unsigned i = 0; i < LOOK_TRIES && ret_page->damaged && !error; i++) {
-        if (i)
-            plx_home_rest(LOOK_AGAIN_NS);
-        error = plx_home_read(device, store, ret_page, fault);
-    }
-    return error;
-}
-
-/* TENANCY-7 */
-int plx_tenancy_unopened(struct plx_device *device, const struct plx_uuid *store, uint64_t *since,
-                         bool *ret_unopened, struct plx_fault *fault)
-{
-    struct page page;
-    bool begins = !*since, moved = false;
-    int error = read_settled(device, store, &page, fault);
-
-    if (error)
-        return error;
-    if (begins && page.home.open)
-        error = watch_page(device, store, &page, WATCH_NS, &moved, fault);
-    if (begins)
-        *since = page.home.generation + 1;
-    *ret_unopened = !moved && page.home.generation + 1 == *since;
-    return error;
+    return plx_counter_has_room(home->generation) && plx_counter_has_room(home->counter) &&
+           plx_counter_has_room(home->number);
 }
 
 /* TENANCY-3: writes the page for this host, waits, and makes sure that it is still there. */
@@ -173,16 +135,20 @@ static int write_taken(struct plx_tenancy *t, struct page *page, struct plx_faul
         .boot = t->boot,
         .device = t->locks->device,
         .inode = t->locks->inode,
-        .counter = page->home.counter + 1,
         .open = page->home.open,
+        .number = page->home.number,
     };
+    uint64_t settle_ns = home.open ? SLOW_NS : SETTLE_NS; /* TENANCY-10 */
     bool moved;
     int error;
 
+    if (!has_room(&page->home)) /* TENANCY-8 */
+        page->home.generation = page->home.counter = home.number = 0;
+    home.counter = page->home.counter + 1;
     snprintf(home.host_name, sizeof home.host_name, "%s", t->options.paths->host_name);
     error = plx_home_write(t->device, &t->options.store, &home, SLOT_STATE, page, fault);
     if (!error)
-        error = watch(t, page, SETTLE_NS, &moved, fault);
+        error = watch(t, page, settle_ns, &moved, fault);
     if (!error && moved)
         error = plx_fault_set(fault, PLX_ERR_BUSY,
                               "%s: another host has taken the store at the same time; look at "
@@ -214,17 +180,21 @@ static int refuse_released(struct plx_tenancy *t, struct plx_fault *fault)
                          volumes ? volumes : t->device->name);
 }
 
-/* There is no page at all. A released store has one, so it was lost. */
-static int refuse_lost(struct plx_tenancy *t, struct plx_fault *fault)
+static int refuse_page(struct plx_tenancy *t, const char *why, struct plx_fault *fault)
 {
     const char *which = t->options.which;
 
     return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                         "%s: the home page is lost, so nobody knows which host has the store; "
-                         "when no other has, 'parallax store take-over %s%.200s --any "
-                         "--i-checked-it-is-off' writes it anew",
-                         t->device->name, which ? "" : "--volume ",
+                         "%s: the home page %s; when no other host has the store, 'parallax store "
+                         "take-over %s%.200s --any --i-checked-it-is-off' rewrites it",
+                         t->device->name, why, which ? "" : "--volume ",
                          which ? which : t->device->name);
+}
+
+/* There is no page at all. A released store has one, so it was lost. */
+static int refuse_lost(struct plx_tenancy *t, struct plx_fault *fault)
+{
+    return refuse_page(t, "is lost, so nobody knows which host has the store", fault);
 }
 
 static bool names_host(const char *from, const struct plx_home *home)
@@ -257,8 +227,9 @@ static int judge(struct plx_tenancy *t, const struct page *page, bool *ret_watch
     if (!any && !names_host(from, home))
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "%s: nothing was changed: the store belongs to host %s, not to "
-                             "%.64s; give --from %s, if that host is off",
-                             t->device->name, home->host_name, from, home->host_name);
+                             "%.64s; if host %s is off, say --from %s",
+                             t->device->name, home->host_name, from, home->host_name,
+                             home->host_name);
     *ret_watch = true; /* the machine may not be off after all */
     return 0;
 }
@@ -276,24 +247,42 @@ static int watch_unlocked(struct plx_tenancy *t, struct page *page, bool *ret_mo
     if (!error)
         error = lock_home(t, t->options.patience, fault);
     if (!error && !*ret_moved)
-        error = look_whether_moved(t->device, &t->options.store, &before, page, ret_moved, fault);
+        error = plx_home_moved(t->device, &t->options.store, &before, page, ret_moved, fault);
     else if (!error)
         error = plx_home_read(t->device, &t->options.store, page, fault);
     return error;
+}
+
+/* TENANCY-9. Commands that have just begun or are about to end are waited for. */
+static int ask_alone(struct plx_tenancy *t, struct plx_fault *fault)
+{
+    uint64_t since_ns = plx_patience_begin();
+    struct plx_fault why;
+    int error;
+
+    if (!t->options.alone)
+        return 0;
+    do
+        error = t->options.alone(t->options.volumes_known, &why);
+    while (error == PLX_ERR_BUSY && plx_patience_waits(t->options.patience, since_ns, &why));
+    return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
 }
 
 /* Makes the store ours, or refuses. The caller holds the home's lock. */
 static int take(struct plx_tenancy *t, struct plx_fault *fault)
 {
     struct page page;
+    bool any = t->options.from && strcmp(t->options.from, PLX_TENANCY_ANY) == 0;
     bool watched = false, moved = false;
     int error = plx_home_read(t->device, &t->options.store, &page, fault);
 
-    if (error && t->options.from && strcmp(t->options.from, PLX_TENANCY_ANY) == 0) {
+    if (error && any) {
         page = (struct page){0}; /* the operator's word replaces a page that cannot be read */
         error = 0;
     }
-    if (!error && is_ours(t, &page)) {
+    if (!error && !any && !has_room(&page.home))
+        error = refuse_page(t, "has a number that nothing can be counted on from", fault);
+    if (!error && is_ours(t, &page) && has_room(&page.home)) {
         t->page = page;
         return 0;
     }
@@ -312,6 +301,8 @@ static int take(struct plx_tenancy *t, struct plx_fault *fault)
                               is_our_boot(t, &page.home)
                                   ? ", that is this machine, through another name of the volume"
                                   : ", which is running");
+    if (!error)
+        error = ask_alone(t, fault);
     if (!error && !t->options.dry_run)
         error = write_taken(t, &page, fault);
     if (!error)
@@ -359,13 +350,14 @@ static int fence(struct plx_tenancy *t, struct plx_fault *fault, const char *why
 
 static int look(struct plx_tenancy *t, struct plx_fault *fault)
 {
+    uint64_t begun_ns = plx_home_boot_ns();
     struct page page;
     char why[256];
     int error;
 
     if (atomic_load(&t->fenced))
         return plx_fault_set(fault, PLX_ERR_FENCED, "%s", t->why);
-    error = read_settled(t->device, &t->options.store, &page, fault);
+    error = plx_home_settled(t->device, &t->options.store, &page, fault);
     if (error)
         return error; /* an unreadable page proves nothing; looked_ns stays as it is */
     if (page.damaged && (!is_ours(t, &page) || page.home.counter < t->page.home.counter))
@@ -381,7 +373,7 @@ static int look(struct plx_tenancy *t, struct plx_fault *fault)
                      "the volume went back to an older state while it was in use (a snapshot of "
                      "the array restored?)");
     t->page = page;
-    atomic_store(&t->looked_ns, plx_home_boot_ns());
+    atomic_store(&t->looked_ns, begun_ns); /* TENANCY-10 */
     return 0;
 }
 
@@ -400,33 +392,60 @@ int plx_tenancy_fenced(struct plx_tenancy *t, struct plx_fault *fault)
     return atomic_load(&t->fenced) ? plx_tenancy_look(t, fault) : 0;
 }
 
-bool plx_tenancy_ok(struct plx_tenancy *t)
+bool plx_tenancy_is_fenced(const struct plx_tenancy *t)
 {
-    uint64_t since = plx_home_boot_ns();
-    int error;
+    return atomic_load(&t->fenced);
+}
+
+/* Whether no look is good any more, whoever asks (TENANCY-10). */
+static bool is_due(const struct plx_tenancy *t)
+{
+    return plx_home_boot_ns() - atomic_load(&t->looked_ns) >= GAP_NS;
+}
+
+static void ask_for_look(struct plx_tenancy *t)
+{
+    pthread_mutex_lock(&t->wake_lock);
+    if (!t->asked)
+        pthread_cond_signal(&t->wake);
+    t->asked = true;
+    pthread_mutex_unlock(&t->wake_lock);
+}
+
+bool plx_tenancy_waits(struct plx_tenancy *t, uint64_t since_ns)
+{
+    uint64_t looked_ns = atomic_load(&t->looked_ns), age_ns = plx_home_boot_ns() - looked_ns;
 
     if (atomic_load(&t->fenced))
-        return false;
-    if (since - atomic_load(&t->looked_ns) < GAP_NS)
         return true;
-    while ((error = plx_tenancy_look(t, NULL)) && error != PLX_ERR_FENCED &&
-           plx_home_boot_ns() - since < UNSEEN_NS)
-        plx_home_rest(STEP_NS);
-    if (error && error != PLX_ERR_FENCED) {
-        pthread_mutex_lock(&t->lock);
+    if (age_ns < GAP_NS || (looked_ns >= since_ns && age_ns < SLOW_NS)) /* TENANCY-10 */
+        return false;
+    ask_for_look(t);
+    return true;
+}
+
+/* TENANCY-11. The caller holds t->lock. */
+static void note_unseen(struct plx_tenancy *t, int error)
+{
+    uint64_t now_ns = plx_home_boot_ns();
+
+    if (!error || !is_due(t))
+        t->unseen_ns = 0;
+    else if (!t->unseen_ns)
+        t->unseen_ns = now_ns;
+    else if (now_ns - t->unseen_ns >= UNSEEN_NS)
         fence(t, NULL, "the home page cannot be read, so nobody knows whose the store is");
-        pthread_mutex_unlock(&t->lock);
-    }
-    return !error;
 }
 
 /* Every process looks. The one that gets the home's lock at this moment also raises the counter. */
-static void look_and_raise(struct plx_tenancy *t)
+static int look_and_raise(struct plx_tenancy *t)
 {
     bool raises = !atomic_load(&t->fenced) &&
                   t->locks->ops->set(t->locks, PLX_BYTE_HOME, PLX_BYTE_EXCLUSIVE) == 0;
+    int error = look(t, NULL);
 
-    if (look(t, NULL) == 0 && raises) {
+    note_unseen(t, error);
+    if (error == 0 && raises) {
         struct plx_home home = t->page.home;
 
         home.counter++;
@@ -434,23 +453,43 @@ static void look_and_raise(struct plx_tenancy *t)
     }
     if (raises)
         unlock_home(t);
+    return error;
+}
+
+/* Sleeps until the monotonic clock says until_ns, or somebody waits for a look. False: the tenancy
+ * ends. */
+static bool sleep_until(struct plx_tenancy *t, uint64_t until_ns)
+{
+    const struct timespec until = {(time_t)(until_ns / SECOND_NS), (long)(until_ns % SECOND_NS)};
+    int result = 0;
+    bool stopping;
+
+    pthread_mutex_lock(&t->wake_lock);
+    while (!t->stopping && !t->asked && result == 0)
+        result = pthread_cond_timedwait(&t->wake, &t->wake_lock, &until);
+    t->asked = false;
+    stopping = t->stopping;
+    pthread_mutex_unlock(&t->wake_lock);
+    return !stopping;
 }
 
 static void *run(void *argument)
 {
     struct plx_tenancy *t = argument;
-    struct timespec until;
+    uint64_t begun_ns = plx_clock_ns(CLOCK_MONOTONIC);
 
-    pthread_mutex_lock(&t->lock);
-    while (!t->stopping) {
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += (time_t)(LOOK_NS / SECOND_NS);
-        pthread_cond_timedwait(&t->stop, &t->lock, &until);
-        if (t->stopping)
-            break;
-        look_and_raise(t);
+    while (sleep_until(t, begun_ns + LOOK_NS)) {
+        int error;
+
+        begun_ns = plx_clock_ns(CLOCK_MONOTONIC);
+        pthread_mutex_lock(&t->lock);
+        error = look_and_raise(t);
+        pthread_mutex_unlock(&t->lock);
+        if (t->options.looked)
+            t->options.looked(t->options.context);
+        if (error)
+            plx_home_rest(STEP_NS); /* whoever waits asks again at once */
     }
-    pthread_mutex_unlock(&t->lock);
     return NULL;
 }
 
@@ -460,7 +499,8 @@ static void tenancy_free(struct plx_tenancy *t)
 {
     plx_bytelock_close(t->locks);
     plx_device_close(t->device);
-    pthread_cond_destroy(&t->stop);
+    pthread_cond_destroy(&t->wake);
+    pthread_mutex_destroy(&t->wake_lock);
     pthread_mutex_destroy(&t->lock);
     free(t);
 }
@@ -472,8 +512,10 @@ static int begin(struct plx_tenancy *t, struct plx_fault *fault)
     if (error)
         return error;
     error = take(t, fault);
-    if (!error && !t->options.dry_run)
+    if (!error && !t->options.dry_run) {
+        atomic_store(&t->looked_ns, plx_home_boot_ns());
         error = set_open(t, true, fault);
+    }
     if (!error && !t->options.dry_run) {
         error = t->locks->ops->set(t->locks, PLX_BYTE_OPEN, PLX_BYTE_SHARED);
         if (error)
@@ -509,9 +551,10 @@ int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tena
             "tell whether a store is in use");
     }
     pthread_mutex_init(&t->lock, NULL);
+    pthread_mutex_init(&t->wake_lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&t->stop, &attributes);
+    pthread_cond_init(&t->wake, &attributes);
     pthread_condattr_destroy(&attributes);
     error = plx_device_open(options->volume, &device_options, &t->device, fault);
     if (!error)
@@ -521,7 +564,6 @@ int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tena
     if (!error)
         error = begin(t, fault);
     if (!error && !options->dry_run) {
-        atomic_store(&t->looked_ns, plx_home_boot_ns());
         result = pthread_create(&t->thread, NULL, run, t);
         if (result)
             error =
@@ -551,13 +593,45 @@ void plx_tenancy_end(struct plx_tenancy *t)
 {
     if (!t)
         return;
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->wake_lock);
     t->stopping = true;
-    pthread_cond_signal(&t->stop);
-    pthread_mutex_unlock(&t->lock);
+    pthread_cond_signal(&t->wake);
+    pthread_mutex_unlock(&t->wake_lock);
     pthread_join(t->thread, NULL);
     close_page(t);
     tenancy_free(t);
+}
+
+static int raise_number(struct plx_tenancy *t, const struct plx_number_raise *how,
+                        struct plx_fault *fault)
+{
+    struct plx_number now;
+    struct plx_home home;
+    int error = look(t, fault);
+
+    if (error)
+        return error;
+    home = t->page.home;
+    now = (struct plx_number){.number = home.number, .damaged = t->page.damaged};
+    error = how->raise(how->context, &now, &home.number, fault);
+    if (error || home.number == now.number)
+        return error;
+    return plx_home_write(t->device, &t->options.store, &home, SLOT_STATE, &t->page, fault);
+}
+
+int plx_tenancy_number(struct plx_tenancy *t, const struct plx_number_raise *how,
+                       struct plx_fault *fault)
+{
+    int error;
+
+    pthread_mutex_lock(&t->lock);
+    error = lock_home(t, t->options.patience, fault);
+    if (!error) {
+        error = raise_number(t, how, fault);
+        unlock_home(t);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return error;
 }
 
 int plx_tenancy_release(struct plx_tenancy *t, struct plx_fault *fault)
@@ -574,7 +648,8 @@ int plx_tenancy_release(struct plx_tenancy *t, struct plx_fault *fault)
                                   "%s: another process has the store open; stop it first",
                                   t->device->name);
         if (!error) {
-            home = (struct plx_home){.counter = t->page.home.counter + 1};
+            home = (struct plx_home){.counter = t->page.home.counter + 1,
+                                     .number = t->page.home.number};
             error =
                 plx_home_write(t->device, &t->options.store, &home, SLOT_STATE, &t->page, fault);
         }

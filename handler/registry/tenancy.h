@@ -20,18 +20,19 @@
  * Lifecycle of a tenancy:
  *
  *   1 begun     plx_tenancy_begin() has written the page where it must; a thread runs
- *   2 held      the thread reads the page once a second and raises the counter.
- *               plx_tenancy_ok() is asked before each commit of the registry, and before I/O goes
- *               on after a gap without a look (a machine that was paused)
- *   3 fenced    the page names somebody else, or its counter went back, or it could not be read
- *               for seconds: `fenced` is called once; every call returns FENCED from here on
+ *   2 held      the thread reads the page once a second and raises the counter. Each commit of the
+ *               registry looks first. Writes to the store ask plx_tenancy_waits(), and wait for a
+ *               look after a gap without one (a machine that was paused, a device that hangs)
+ *   3 fenced    the page names somebody else, or its counter went back, or reading it failed for
+ *               seconds: `fenced` is called once; every call returns FENCED from here on
  *   4 ended     plx_tenancy_end(); the host's last process clears "open"
  *               plx_tenancy_release() in place of 4 leaves a page that names nobody
  *
  * A crash in 1 to 3 leaves "open" set. This is a safeguard and no fencing of the device: writes
  * that a paused machine had handed to a device may still arrive when the machine wakes up.
  *
- * Threads: plx_tenancy_look(), _fenced() and _ok() from any thread; the others from one thread.
+ * Threads: plx_tenancy_look(), _fenced(), _is_fenced() and _waits() from any thread; the others
+ * from one thread.
  */
 #ifndef PLX_TENANCY_H
 #define PLX_TENANCY_H
@@ -62,7 +63,15 @@ struct plx_tenancy_options {
     /* Called once when the tenancy is fenced, on the thread that found out, which is in most cases
      * the tenancy's own. It must not call back into the tenancy. NULL: not called. */
     void (*fenced)(void *context, const char *why);
+    /* Called when those to whom plx_tenancy_waits() said yes should ask again, on the tenancy's
+     * thread. It must not call back into the tenancy. NULL: not called. */
+    void (*looked)(void *context);
     void *context;
+    /* Called with volumes_known before a page that names another boot or inode is written: whether
+     * nobody on this machine has the store's other volumes open to write (TENANCY-9). BUSY if
+     * somebody has. NULL: not asked. */
+    int (*alone)(const void *volumes_known, struct plx_fault *fault);
+    const void *volumes_known;
     /* How long plx_tenancy_begin() waits while another process takes or closes the store. NULL: up
      * to 15 seconds. */
     const struct plx_patience *patience;
@@ -80,13 +89,42 @@ int plx_tenancy_look(struct plx_tenancy *tenancy, struct plx_fault *fault);
 /* FENCED when an earlier look found that somebody else has the store; *fault says who. Reads
  * nothing. */
 int plx_tenancy_fenced(struct plx_tenancy *tenancy, struct plx_fault *fault);
-/* Whether the tenancy still holds. Costs a comparison; reads the page if the last look is more than
- * two seconds old, and then may block for seconds while the page cannot be read. */
-bool plx_tenancy_ok(struct plx_tenancy *tenancy);
+/* The same without the reason. */
+bool plx_tenancy_is_fenced(const struct plx_tenancy *tenancy);
+/* Whether a write that came at since_ns, by the boot clock (CLOCK_BOOTTIME), must wait for a look,
+ * because the last good one is too old now (TENANCY-10). If so, the tenancy's thread looks at once.
+ * Once the tenancy is fenced, all wait: the caller asks for that first, and refuses them. Reads
+ * nothing and never blocks. */
+bool plx_tenancy_waits(struct plx_tenancy *tenancy, uint64_t since_ns);
 
 /* Gives the store up, so that another host may import it. BUSY while another process of this host
  * has the store open. The tenancy counts as fenced afterwards; end it as usual. */
 int plx_tenancy_release(struct plx_tenancy *tenancy, struct plx_fault *fault);
+
+/* ---- The store's number (attach/numbers.c) ---- */
+
+struct plx_number {
+    uint64_t number; /* 0: none was written */
+    bool damaged;    /* a slot is neither whole nor unused: there may have been a higher one */
+};
+/* What the home page says. */
+int plx_number_home(struct plx_device *device, const struct plx_uuid *store,
+                    struct plx_number *ret_number, struct plx_fault *fault);
+/* Of a further volume. What plx_number_write() has written is durable when it returns. */
+void plx_number_read(struct plx_device *device, const struct plx_uuid *store,
+                     struct plx_number *ret_number);
+int plx_number_write(struct plx_device *device, const struct plx_uuid *store, uint64_t number,
+                     struct plx_fault *fault);
+/* Calls `raise` with the home page's number while no other process writes the page. If it returns
+ * another number, both slots of the page have that, durably, at the end. FENCED: the store is not
+ * this host's any more. */
+struct plx_number_raise {
+    int (*raise)(void *context, const struct plx_number *home, uint64_t *ret_next,
+                 struct plx_fault *fault);
+    void *context;
+};
+int plx_tenancy_number(struct plx_tenancy *tenancy, const struct plx_number_raise *how,
+                       struct plx_fault *fault);
 
 /* What the page says, for people. */
 struct plx_tenant {

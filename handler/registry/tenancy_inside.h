@@ -1,4 +1,4 @@
-/* tenancy_inside.h - what homepage.c and tenancy.c share. The rules TENANCY-1 to TENANCY-6 are in
+/* tenancy_inside.h - what homepage.c and tenancy.c share. The rules TENANCY-1 to TENANCY-11 are in
  * tenancy.c. */
 #ifndef PLX_TENANCY_INSIDE_H
 #define PLX_TENANCY_INSIDE_H
@@ -14,15 +14,16 @@
 
 #define SECOND_NS 1000000000ull
 #define LOOK_NS SECOND_NS         /* the thread looks, and one process raises the counter */
-#define GAP_NS (2 * SECOND_NS)    /* so long after a look no new look is needed */
+#define GAP_NS (2 * SECOND_NS)    /* so long after a look began no new look is needed */
+#define SETTLE_NS (2 * SECOND_NS) /* TENANCY-3; SLOW_NS where somebody may have it open */
 #define WATCH_NS (5 * SECOND_NS)  /* a counter that stands still so long: nobody raises it */
-#define SETTLE_NS (2 * SECOND_NS) /* TENANCY-3 */
 #define LOCK_WAIT_MS 15000u       /* another process may hold the lock to take the store */
 #define RAISE_MS 500u             /* raising the counter takes less; patience begins after that */
 #define STEP_NS 50000000ull       /* between two reads while watching */
 #define LOOK_TRIES 5u             /* TENANCY-6 */
 #define LOOK_AGAIN_NS 10000000ull /* between these tries */
-#define UNSEEN_NS (5 * SECOND_NS) /* unreadable so long in plx_tenancy_ok(): fenced */
+#define UNSEEN_NS (5 * SECOND_NS) /* TENANCY-11: unreadable so long: fenced */
+#define SLOW_NS (5 * SECOND_NS)   /* TENANCY-10: a look that took longer proves nothing any more */
 
 struct page {
     struct plx_home home;
@@ -44,20 +45,39 @@ struct plx_tenancy {
     bool open; /* shared lock on PLX_BYTE_OPEN held */
 
     pthread_mutex_t lock;
-    struct page page; /* as last read or written */
-    pthread_cond_t stop;
+    struct page page;   /* as last read or written */
+    uint64_t unseen_ns; /* TENANCY-11: since when looks that are due fail; 0: they do not */
+
+    pthread_mutex_t wake_lock; /* guards what follows; never held during I/O */
+    pthread_cond_t wake;
     bool stopping;
+    bool asked; /* somebody waits for a look */
+
     pthread_t thread;
-    atomic_uint_least64_t looked_ns; /* when the last look succeeded, boot clock */
+    atomic_uint_least64_t looked_ns; /* when the last good look began, boot clock */
     atomic_bool fenced;
     char why[256]; /* under lock; does not change once fenced is set */
 };
 
-/* homepage.c */
+/* home_clock.c */
 uint64_t plx_home_boot_ns(void);
 void plx_home_rest(uint64_t ns);
+
+/* homepage.c */
 int plx_home_read(struct plx_device *device, const struct plx_uuid *store, struct page *ret_page,
                   struct plx_fault *fault);
+/* *ret_moved: somebody wrote the page since `before` was read. *ret_now: the page as it is. If
+ * `before` stands for a page that was unreadable (the operator's word took its place), the page
+ * need not be readable now either. */
+int plx_home_moved(struct plx_device *device, const struct plx_uuid *store,
+                   const struct page *before, struct page *ret_now, bool *ret_moved,
+                   struct plx_fault *fault);
+/* Reads the page for ns; *ret_moved: somebody wrote it meanwhile. */
+int plx_home_watch(struct plx_device *device, const struct plx_uuid *store, const struct page *page,
+                   uint64_t ns, bool *ret_moved, struct plx_fault *fault);
+/* Reads again while a copy looks damaged, for somebody may be writing it (TENANCY-6). */
+int plx_home_settled(struct plx_device *device, const struct plx_uuid *store, struct page *ret_page,
+                     struct plx_fault *fault);
 int plx_home_cannot_write(const struct plx_device *device, int error, struct plx_fault *fault);
 int plx_home_write(struct plx_device *device, const struct plx_uuid *store,
                    const struct plx_home *home, enum slot from, struct page *page,

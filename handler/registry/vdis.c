@@ -8,9 +8,11 @@
  *     changed by two processes.
  * VDIS-4  A slot whose record could not be read (lost.h) is given to no new VDI: that record must
  *     stay as it is until the operator gives it up.
+ * VDIS-5  A disk whose snapshot is held keeps its name: the reader was given that name, and may
+ *     look it up again.
  * Threads: as registry.c.
  * Crash story: the registry and the store change one after the other. A crash in between leaves the
- *   VDI locked by a dead instance. Whoever takes it over compares both.
+ *   VDI locked by a dead instance. The instance that takes it over compares both.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -267,19 +269,24 @@ int plx_registry_vdi_resize(struct plx_registry *reg, const struct plx_registry_
 int plx_registry_vdi_rename(struct plx_registry *reg, const struct plx_registry_lock *lock,
                             const char *name)
 {
-    static const char rename[] = "UPDATE vdis SET name = ?4"
-                                 " WHERE id = ?1 AND owner = ?2 AND epoch = ?3 RETURNING id";
+    static const char event[] = "INSERT INTO events (time_ns, who, what, subject, detail)"
+                                " SELECT ?1, ?2, 'vdi rename', id, name || ' becomes ' || ?4"
+                                " FROM vdis WHERE id = ?3";
+    static const char rename[] = /* VDIS-5 */
+        "UPDATE vdis SET name = ?4 WHERE id = ?1 AND owner = ?2 AND epoch = ?3"
+        " AND NOT EXISTS (SELECT 1 FROM holds WHERE vdi = ?1) RETURNING id";
     struct plx_sql batch[] = {
+        SQL_EXTRA(event, SQL_INT(plx_sql_now()), SQL_TEXT(reg->who), SQL_TEXT(lock->vdi),
+                  SQL_TEXT(name)),
         SQL_MUST(rename, SQL_LOCK(lock), SQL_TEXT(name)),
-        SQL_EVENT_VDI(reg, "vdi rename", lock->vdi),
     };
     char why[160];
     int code = plx_name_check("vdi", name, why, sizeof why);
 
     if (code)
         return plx_sql_fail(reg, code, "%s", why);
-    code = plx_lock_change(reg, lock, PLX_ERR_REGISTRY, batch, SQL_COUNT(batch));
-    if (code == PLX_ERR_EXISTS)
+    code = plx_lock_change(reg, lock, PLX_ERR_BUSY, batch, SQL_COUNT(batch));
+    if (code == PLX_ERR_EXISTS) /* VDIS-2 */
         plx_sql_fail(reg, code, "%s exists already", plx_sql_named(reg, name));
     return code;
 }
@@ -294,6 +301,21 @@ int plx_registry_vdi_delete(struct plx_registry *reg, const struct plx_registry_
     };
 
     return plx_lock_change(reg, lock, PLX_ERR_REGISTRY, batch, SQL_COUNT(batch));
+}
+
+int plx_registry_vdi_delete_in_doubt(struct plx_registry *reg, const char *id, uint64_t epoch)
+{
+    static const char delete[] =
+        "UPDATE vdis SET state = 'deleted' WHERE id = ?1 AND owner IS NULL AND epoch = ?2"
+        " AND EXISTS (SELECT 1 FROM store WHERE id = vdis.store AND doubt IS NOT NULL) RETURNING "
+        "id";
+    struct plx_sql batch[] = {
+        SQL_MUST(delete, SQL_TEXT(id), SQL_INT(epoch)),
+        SQL_EVENT_VDI(reg, "vdi delete", id),
+    };
+    int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+
+    return code > 0 ? plx_sql_fail(reg, PLX_ERR_BUSY, "the virtual disk is in use, or gone") : code;
 }
 
 int plx_registry_vdi_purge(struct plx_registry *reg, const char *id)

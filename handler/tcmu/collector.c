@@ -2,19 +2,19 @@
  *
  * COLLECTOR-1  A job holds attach_lock while it works, and gives it up many times a second. So a
  *     thread that opens, closes or changes a disk waits only until a few nodes are read.
- * COLLECTOR-2  The thread begins a collection by itself in two cases: the registry says that
- *     something was left (a deleted disk, a crash, history that began anew after a rewind), or that
- *     a collection was broken off. Such a collection reads at GENTLE_RATE, so that it is in
- *     nobody's way.
- * COLLECTOR-3  If a collection that nobody asked for fails, operators are told once, and again only
- *     after one has succeeded. BUSY is told only after BUSY_TOLD failures in a row, because it
- *     mostly passes. A collection for want of space counts as one that nobody asked for.
+ * COLLECTOR-2  The thread begins a collection by itself in two cases. The registry says that
+ *     garbage was left (by a deleted disk, a crash, or history that now begins with a rewind), or
+ *     that a collection was interrupted. Such a collection reads at GENTLE_RATE, so that it slows
+ *     no request down.
+ * COLLECTOR-3  If an automatic collection fails, operators are told once, and again only after one
+ *     has succeeded. BUSY is told only after BUSY_TOLD failures in a row, because it mostly passes.
+ *     A collection for want of space counts as an automatic one.
  * COLLECTOR-4  One job runs at a time, because a collection and a deduplication exclude each other
  *     (COLLECT-7).
- * COLLECTOR-5  While space is low, a collection that is due goes before history. One that has
- *     failed does so again only if the registry says something else than after the failure: what
- *     cannot be collected keeps no write waiting. BUSY is no failure in this sense, since it passes
- *     (SERVICE-9 has the end of that patience).
+ * COLLECTOR-5  While space is low, a collection that is due runs before any history is let go. A
+ *     collection that has failed is due again only when the registry's reasons for one have
+ *     changed since. Otherwise garbage that cannot be collected would keep writes waiting. BUSY is
+ *     no failure in this sense, since it passes; SERVICE-9 says for how long.
  *
  * Lock order: attach_lock, then `lock`, which is held only for a moment.
  * Threads: the collector's own, except start, stop, ask, status and interrupt.
@@ -195,7 +195,7 @@ static bool begin(struct plx_collector *c, const struct plx_job *job, bool runs,
     return !busy;
 }
 
-/* Runs a collection that nobody asked for (COLLECTOR-3). */
+/* Runs an automatic collection (COLLECTOR-3). */
 static void collect_by_itself(struct plx_collector *c)
 {
     struct plx_fault fault;

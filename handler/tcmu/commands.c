@@ -1,9 +1,9 @@
 /* commands.c - the control socket's commands; see commands.h.
  *
  * COMMANDS-1  Every request is checked here. Only root can send one, but it may come from another
- *     version of the program, or be mistyped. What a request has to say has no default: without
- *     "dry_run" nothing is done (MESSAGES-1). What a request has changed its answer says again, and
- *     of which disk: from an empty one nobody could tell that it is the answer to this request.
+ *     version of the program, or be mistyped. Required fields have no defaults: a request without
+ *     "dry_run" is refused (MESSAGES-1). A response repeats the disk and what was changed, so that
+ *     the client can tell that it answers this request.
  * COMMANDS-2  A LUN stays open while a command works on it, because luns_lock is held. No command
  *     waits for tcmu-runner's main thread while it holds luns_lock, and none waits for that thread
  *     without a limit. That thread may be closing a LUN, and so waiting for luns_lock, or closing
@@ -248,6 +248,31 @@ static int do_move(struct call *call)
     return 0;
 }
 
+static int do_ring(struct call *call)
+{
+    const char *word = json_string_value(json_object_get(call->request, "use"));
+    unsigned use = 0;
+
+    while (word && plx_ring_setting_words[use] && strcmp(word, plx_ring_setting_words[use]))
+        use++;
+    if (!word || !plx_ring_setting_words[use])
+        return plx_fault_set(&call->fault, PLX_ERR_INVALID, "\"use\" must be off, on or auto");
+    call->result = json_pack("{s:s}", "use", plx_ring_setting_words[use]);
+    return plx_home_ring_use(call->lun, use, &call->fault);
+}
+
+/* waits_for: the name of an error, for which draining waits. */
+static int do_ring_status(struct call *call)
+{
+    struct plx_ringed_info info;
+
+    plx_home_ring_info(call->lun, &info);
+    call->result = plx_message_encode(plx_message_ring, &info);
+    if (info.waits_for)
+        json_object_set_new(call->result, "waits_for", json_string(plx_error_name(info.waits_for)));
+    return call->result ? 0 : PLX_ERR_NOMEM;
+}
+
 static int do_flush(struct call *call)
 {
     struct plx_request request = {.op = PLX_FLUSH, .fua = true};
@@ -346,6 +371,19 @@ static json_t *histogram(const uint64_t buckets[PLX_HISTOGRAM_BUCKETS])
     return list;
 }
 
+/* Writes that are acknowledged but still on the ring are not in the store's counters. */
+static void add_ring_stats(const struct call *call)
+{
+    struct plx_ringed_info info;
+
+    plx_home_ring_info(call->lun, &info);
+    json_object_set_new(call->result, "ring_records", json_integer((json_int_t)info.records));
+    json_object_set_new(call->result, "ring_bytes", json_integer((json_int_t)info.bytes));
+    json_object_set_new(call->result, "ring_memory", json_integer((json_int_t)info.memory));
+    json_object_set_new(call->result, "ring_drained_bytes",
+                        json_integer((json_int_t)info.drained_bytes));
+}
+
 static int do_stats(struct call *call)
 {
     struct plx_counters counters;
@@ -361,6 +399,8 @@ static int do_stats(struct call *call)
     call->result = json_object();
     for (unsigned i = 0; plx_counter_at(&counters, i, call->lun != NULL, &name, &value); i++)
         json_object_set_new(call->result, name, json_integer((json_int_t)value));
+    if (call->lun)
+        add_ring_stats(call);
     json_object_set_new(call->result, "snapshot_latency", histogram(counters.snapshot_latency));
     json_object_set_new(call->result, "read_latency", histogram(counters.read_latency));
     json_object_set_new(call->result, "write_latency", histogram(counters.write_latency));
@@ -448,6 +488,8 @@ static const struct command {
     {"dedup-stop", do_stop, false},
     {"volumes", do_volumes, false},
     {"move", do_move, true},
+    {"ring", do_ring, true},
+    {"ring-status", do_ring_status, true},
 };
 
 static const struct command *find_command(const char *name)

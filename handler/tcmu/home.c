@@ -67,6 +67,11 @@ static void idle_loop(void *context)
     plx_loop_idle(((struct plx_store_home *)context)->loop);
 }
 
+static void wake_loop(void *context)
+{
+    plx_loop_wake(((struct plx_store_home *)context)->loop);
+}
+
 static int defer_job(void *context, void (*function)(void *argument), void *argument)
 {
     return plx_loop_defer(((struct plx_store_home *)context)->loop, function, argument);
@@ -87,14 +92,19 @@ static bool want_room(void *context)
     return plx_retention_wake(context);
 }
 
-static void watch_volumes(void *context)
+static void watch_devices(void *context)
 {
     struct plx_store_home *home = context;
     int error = plx_loop_watch(home->loop);
 
     if (error)
-        tcmu_warn("%s: a further volume's completions are noticed late: %s\n", home->name,
+        tcmu_warn("%s: a further device's completions are noticed late: %s\n", home->name,
                   strerror(error));
+}
+
+static void unwatch_devices(void *context)
+{
+    plx_loop_unwatch(((struct plx_store_home *)context)->loop);
 }
 
 /* ---- Homes ---------------------------------------------------------------------------------- */
@@ -161,15 +171,18 @@ static int open_home(struct plx_store_home *home, struct plx_fault *fault)
         .store = home->name,
         .role = "handler",
         .reopens = true,
+        .rings = true,
         .context = home,
         .lock = lock_loop,
         .unlock = unlock_loop,
         .tick = tick_loop,
         .idle = idle_loop,
+        .wake = wake_loop,
         .defer = defer_job,
         .event = log_event,
         .room_wanted = want_room,
-        .volumes_changed = watch_volumes,
+        .devices_changed = watch_devices,
+        .devices_gone = unwatch_devices,
         .patience = &home->patience,
     };
     int result = plx_loop_new(&home->loop, fault);

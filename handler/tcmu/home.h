@@ -14,7 +14,7 @@
 #ifndef PLX_HOME_H
 #define PLX_HOME_H
 
-#include "attach/attach.h"
+#include "attach/attach_ring.h"
 #include "tcmu/lun.h"
 
 struct plx_store_home {
@@ -67,6 +67,11 @@ int plx_home_thin(struct plx_lun *lun, const struct plx_thin *thin, struct plx_t
 /* plx_attach_look_at_clock(), plx_attach_resume(). */
 void plx_home_look_at_clock(struct plx_lun *lun, struct plx_vdi_clock *ret_clock);
 int plx_home_resume(struct plx_lun *lun, struct plx_fault *fault);
+/* plx_attach_ring_use(); plx_attach_ring_let_go(), then plx_attach_ring_info(). */
+int plx_home_ring_use(struct plx_lun *lun, enum plx_ring_setting use, struct plx_fault *fault);
+void plx_home_ring_info(struct plx_lun *lun, struct plx_ringed_info *ret_info);
+/* plx_attach_ring_let_go() of all disks that have a LUN. */
+void plx_home_let_rings_go(struct plx_store_home *home);
 /* Runs a PLX_MOVE request, if the store has room for it. */
 int plx_home_move(struct plx_lun *lun, struct plx_request *request);
 

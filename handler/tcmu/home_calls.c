@@ -144,6 +144,35 @@ int plx_home_resume(struct plx_lun *lun, struct plx_fault *fault)
     return result;
 }
 
+int plx_home_ring_use(struct plx_lun *lun, enum plx_ring_setting use, struct plx_fault *fault)
+{
+    int result;
+
+    pthread_mutex_lock(&lun->home->attach_lock);
+    result = plx_attach_ring_use(lun->home->attach, lun->vdi, use, fault);
+    pthread_mutex_unlock(&lun->home->attach_lock);
+    return result;
+}
+
+void plx_home_let_rings_go(struct plx_store_home *home)
+{
+    pthread_mutex_lock(&home->luns_lock);
+    pthread_mutex_lock(&home->attach_lock);
+    for (struct plx_lun *lun = home->luns; lun; lun = lun->next)
+        if (!lun->read_only)
+            plx_attach_ring_let_go(home->attach, lun->vdi);
+    pthread_mutex_unlock(&home->attach_lock);
+    pthread_mutex_unlock(&home->luns_lock);
+}
+
+void plx_home_ring_info(struct plx_lun *lun, struct plx_ringed_info *ret_info)
+{
+    pthread_mutex_lock(&lun->home->attach_lock);
+    plx_attach_ring_let_go(lun->home->attach, lun->vdi);
+    plx_attach_ring_info(lun->home->attach, lun->vdi, ret_info);
+    pthread_mutex_unlock(&lun->home->attach_lock);
+}
+
 int plx_home_move(struct plx_lun *lun, struct plx_request *request)
 {
     int result = 0;

@@ -14,8 +14,8 @@
  * LOOP-6  The loop's own thread wakes up when the engine's next timer is due. It counts that time
  *     into its timeout. If a turn brings the time forward, the thread that made the turn wakes it,
  *     once. So requests that set timers cost no system call each.
- * LOOP-7  Under load a few posts share one turn of the engine, and with it one system call. While
- *     DEEP or more I/Os are in flight, a poster leaves its work in the inbox and returns. The next
+ * LOOP-7  Under load a few posts share one turn of the engine, and so one system call. While DEEP
+ *     or more I/Os are in flight, a poster leaves its work in the inbox and returns. The next
  *     completion makes the turn; so does the poster whose work is the MANYth in the inbox. No work
  *     is forgotten, because a holder first stores the number of I/Os in flight (under_way), then
  *     gives up the mutex, then looks into the inbox:
@@ -31,13 +31,15 @@
  *        the same, but the device    the loop's own thread, which sleeps IMPATIENT_MS at most
  *        with those I/Os hangs       while the queue is deep
  *
- * LOOP-8  Each volume has a thread that waits for its completions, a watcher. So one system call
- *     collects completions, and a device needs no file descriptor to announce them. If a watcher
- *     cannot be started, the loop's own thread wakes up every IMPATIENT_MS while any I/O is in
- *     flight, and each time tries to start the watcher again.
+ * LOOP-8  Each device has a thread that waits for its completions, a watcher: the volumes, and the
+ *     members of a ring. So one system call collects completions, and a device needs no file
+ *     descriptor to announce them. If a watcher cannot be started, the loop's own thread wakes up
+ *     every IMPATIENT_MS while any I/O is in flight, and each time tries to start the watcher
+ *     again.
  * LOOP-9  plx_loop_stop() ends all watchers. They are started only with the mutex held and only
  *     while `stop` is not set; `stop` is set with the mutex held as well. So no watcher starts
- *     unseen.
+ *     unseen. No watcher is started for a device that has left the store; plx_loop_unwatch() ends
+ *     the one that is running.
  *
  * Threads: every function may be called from any thread, except where loop.h says otherwise. Lock
  *   order: the mutex, then tcmu-runner's own locks (in completions) or a device's locks. jobs_lock
@@ -55,6 +57,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/ring/ring.h"
+
 #define TURNS_AT_ONCE 64 /* turns that one thread makes before it lets others go on */
 #define DEEP 16u         /* I/Os in flight: so many that one of them completes soon (LOOP-7) */
 #define MANY 4u          /* pieces of work in the inbox that are worth a turn (LOOP-7) */
@@ -70,12 +74,15 @@ struct job {
     void *argument;
 };
 
-/* The thread that waits for one volume (LOOP-8). */
+#define WATCHERS (PLX_VOLUMES_MAX + PLX_RING_MEMBERS)
+
+/* The thread that waits for one device (LOOP-8). */
 struct watcher {
     struct plx_loop *loop;
     struct plx_device *device;
     pthread_t thread;
     bool started;
+    atomic_bool end; /* the device is closed next */
 };
 
 struct plx_loop {
@@ -84,7 +91,7 @@ struct plx_loop {
     /* LOOP-6: when the loop's own thread wakes up, on the monotonic clock; 0: it is awake. */
     uint64_t sleeps_until_ns;
     bool sleeps_long;                 /* that thread sleeps for longer than IMPATIENT_MS */
-    bool unwatched;                   /* a volume has no watcher (LOOP-8) */
+    bool unwatched;                   /* a device has no watcher (LOOP-8) */
     int cancelable;                   /* LOOP-4: the holder's cancel state before plx_loop_lock() */
     _Atomic(struct plx_work *) inbox; /* newest first */
     atomic_uint posted;               /* about how much work is in the inbox (LOOP-7) */
@@ -93,7 +100,7 @@ struct plx_loop {
     int wake_fd;     /* wakes the loop's own thread */
     int job_done_fd; /* wakes plx_loop_idle() */
     pthread_t server;
-    struct watcher watchers[PLX_VOLUMES_MAX];
+    struct watcher watchers[WATCHERS];
     bool serving;
     atomic_bool stop; /* LOOP-9 */
 
@@ -155,7 +162,7 @@ static void turn(struct plx_loop *loop, unsigned count)
 }
 
 /* LOOP-7, LOOP-8: whether the loop's own thread must not sleep long: so many I/Os are in flight
- * that posters leave work to watchers, or a volume without a watcher has any. */
+ * that posters leave work to watchers, or a device without a watcher has any. */
 static bool impatient(const struct plx_loop *loop, unsigned under_way)
 {
     return under_way >= (loop->unwatched ? 1 : DEEP);
@@ -292,7 +299,7 @@ int plx_loop_run(struct plx_loop *loop, struct plx_vdi *vdi, struct plx_request 
     return request->result;
 }
 
-/* ---- The volumes' threads ------------------------------------------------------------------ */
+/* ---- The devices' threads ------------------------------------------------------------------ */
 
 static void *watch(void *argument)
 {
@@ -301,7 +308,7 @@ static void *watch(void *argument)
     struct plx_device *device = watcher->device;
 
     pthread_setname_np(pthread_self(), "plx-volume");
-    while (!atomic_load(&loop->stop)) {
+    while (!atomic_load(&loop->stop) && !atomic_load(&watcher->end)) {
         device->ops->wait(device);
         pthread_mutex_lock(&loop->mutex);
         device->ops->poll(device, false); /* some devices have work of their own to do here */
@@ -309,6 +316,22 @@ static void *watch(void *argument)
         give_up(loop);
     }
     return NULL;
+}
+
+/* The device's watcher, else one that is free; NULL: all are used. */
+static struct watcher *watcher_for(struct plx_loop *loop, const struct plx_device *device)
+{
+    struct watcher *unused = NULL;
+
+    for (unsigned i = 0; i < WATCHERS; i++) {
+        struct watcher *watcher = &loop->watchers[i];
+
+        if (watcher->started && watcher->device == device)
+            return watcher;
+        if (!watcher->started && !unused)
+            unused = watcher;
+    }
+    return unused;
 }
 
 /* Starts the watchers that do not run yet (LOOP-8, LOOP-9). With the mutex held. Returns 0, or the
@@ -320,11 +343,11 @@ static int start_watchers(struct plx_loop *loop)
 
     if (atomic_load(&loop->stop))
         return 0;
-    for (unsigned i = 0; (device = plx_store_device(loop->store, i)); i++) {
-        struct watcher *watcher = &loop->watchers[i];
-        int failed = 0;
+    for (unsigned i = 0; (device = plx_store_any_device(loop->store, i)); i++) {
+        struct watcher *watcher = watcher_for(loop, device);
+        int failed = watcher ? 0 : EAGAIN;
 
-        if (!watcher->started) {
+        if (watcher && !watcher->started) {
             *watcher = (struct watcher){.loop = loop, .device = device};
             failed = pthread_create(&watcher->thread, NULL, watch, watcher);
             watcher->started = failed == 0;
@@ -335,17 +358,47 @@ static int start_watchers(struct plx_loop *loop)
     return error;
 }
 
-/* After `stop` is set (LOOP-9). Without the mutex, because watchers need it to end. */
+/* Without the mutex, because a watcher needs it to end. */
+static void end_watcher(struct watcher *watcher)
+{
+    watcher->device->ops->interrupt(watcher->device);
+    pthread_join(watcher->thread, NULL);
+    pthread_mutex_lock(&watcher->loop->mutex);
+    watcher->started = false;
+    unlock(watcher->loop);
+}
+
+/* After `stop` is set (LOOP-9). */
 static void end_watchers(struct plx_loop *loop)
 {
-    for (unsigned i = 0; i < PLX_VOLUMES_MAX; i++) {
-        struct watcher *watcher = &loop->watchers[i];
+    for (unsigned i = 0; i < WATCHERS; i++)
+        if (loop->watchers[i].started)
+            end_watcher(&loop->watchers[i]);
+}
 
-        if (!watcher->started)
-            continue;
-        watcher->device->ops->interrupt(watcher->device);
-        pthread_join(watcher->thread, NULL);
-        watcher->started = false;
+static bool is_named(const struct plx_store *store, const struct plx_device *device)
+{
+    const struct plx_device *named = NULL;
+
+    for (unsigned i = 0; (named = plx_store_any_device(store, i)) && named != device; i++)
+        ;
+    return named != NULL;
+}
+
+/* LOOP-9 */
+void plx_loop_unwatch(struct plx_loop *loop)
+{
+    for (unsigned i = 0; i < WATCHERS; i++) {
+        struct watcher *watcher = &loop->watchers[i];
+        bool end;
+
+        pthread_mutex_lock(&loop->mutex);
+        end = loop->store && watcher->started && !is_named(loop->store, watcher->device);
+        if (end)
+            atomic_store(&watcher->end, true);
+        give_up(loop);
+        if (end)
+            end_watcher(watcher);
     }
 }
 

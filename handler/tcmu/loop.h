@@ -7,7 +7,7 @@
  *
  *  thread      how many      what it does
  *  callers     any number    bring work, and make turns if the mutex is free
- *  plx-volume  1 per volume  waits for completions of its device, then makes turns (a watcher)
+ *  plx-volume  1 per device  waits for its completions, then makes turns (a watcher)
  *  plx-loop    1 per store   makes turns for timers and for work that was left
  *  plx-worker  1 per store   runs deferred jobs, which may block for long (the registry)
  *
@@ -37,9 +37,12 @@ int plx_loop_new(struct plx_loop **ret_loop, struct plx_fault *fault);
 /* From here on, until plx_loop_stop() has returned, the loop serves the store. SYSTEM: a thread
  * cannot be started. */
 int plx_loop_start(struct plx_loop *loop, struct plx_store *store, struct plx_fault *fault);
-/* The store has further volumes: starts their threads. With the mutex held. Returns 0, or the errno
- * if a volume has no thread yet; the loop tries again by itself (LOOP-8). */
+/* The store has further devices: starts their threads. With the mutex held. Returns 0, or the errno
+ * if a device has no thread yet; the loop tries again by itself (LOOP-8). */
 int plx_loop_watch(struct plx_loop *loop);
+/* Ends the threads of devices that plx_store_any_device() does not name any more, and that are
+ * closed next. Without the mutex, one thread at a time. */
+void plx_loop_unwatch(struct plx_loop *loop);
 void plx_loop_stop(struct plx_loop *loop);
 void plx_loop_free(struct plx_loop *loop); /* runs deferred jobs first; NULL is fine */
 

@@ -554,6 +554,7 @@ static void *serve(void *argument)
         if (s->limits_due_ns <= now_ns) {
             plx_limits_look(s->home);
             let_go_unasked(s);
+            plx_home_let_rings_go(s->home); /* after a --ring off that nobody waited for */
             s->limits_due_ns = now_ns + LOOK_AT_SPACE_NS;
         }
         look_at_disks(s);

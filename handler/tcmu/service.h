@@ -1,7 +1,7 @@
 /* service.h - the retention service: the thread of an open store that lets snapshots go as each
  * disk's policy says.
  *
- * It has four jobs, some seconds apart:
+ * It has five jobs, some seconds apart:
  *
  *  job            for which disks                    what it does
  *  policies       open for writing, with protection  applies the tiers (registry/retention.h), one
@@ -11,6 +11,7 @@
  *                                                    a collection of garbage that is due
  *  soft limits    all                                limits.h
  *  without a LUN  open, but without a LUN            closes them (SERVICE-8)
+ *  rings          turned off for good                lets go of the ring
  */
 #ifndef PLX_SERVICE_H
 #define PLX_SERVICE_H

@@ -56,6 +56,7 @@ static const struct load {
     {"sequential read 1M (4)", PLX_READ, IN_ORDER, 4, 256, .filled = true},
     {"sequential write 1M (4)", PLX_WRITE, IN_ORDER, 4, 256, .filled = true},
     {"snapshot, and a write 4k (1)", PLX_SNAPSHOT, RANDOM, 1, 1, .filled = true},
+    /* INV-9 */
     {"many: random read 4k (32)", PLX_READ, RANDOM, 32, 1, .filled = true, .many = true},
     {"many: overwrite 4k (32)", PLX_WRITE, RANDOM, 32, 1, .filled = true, .many = true},
     {"many: copy-on-write 4k (32)", PLX_WRITE, ONCE, 32, 1, .filled = true, .frozen = true,

@@ -20,11 +20,13 @@
  *                        a flush if it wrote, which counts, and a line of JSON end it
  *
  * With --verify, requests that overlap are never in flight together, and everything is read once
- * more at the end. Exit: 0, 1 wrong data or failed requests, 2 could not start.
+ * more at the end. SIGTERM ends a load as its time would. Exit: 0, 1 wrong data or failed requests,
+ * 2 could not start.
  *
  * Each LUN has a thread that submits, as in tcmu-runner; completions come from any thread.
  */
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -78,6 +80,14 @@ struct lun {
     uint64_t done[2], failed, wrong;
     uint64_t latency[BUCKETS];
 };
+
+static volatile sig_atomic_t is_over;
+
+static void end_load(int number)
+{
+    (void)number;
+    is_over = 1;
+}
 
 static uint64_t now_ns(void)
 {
@@ -368,7 +378,7 @@ static bool all_done(const struct lun *lun, uint64_t started)
 {
     const struct options *options = lun->options;
 
-    return (options->ops > 0 && started == options->ops) ||
+    return is_over || (options->ops > 0 && started == options->ops) ||
            (strcmp(options->rw, "randonce") == 0 && lun->written_once == places(options)) ||
            (lun->deadline_ns != NEVER && now_ns() >= lun->deadline_ns);
 }
@@ -613,6 +623,7 @@ int main(int argc, char **argv)
                               .fill = 'x'};
     int c;
 
+    signal(SIGTERM, end_load);
     while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
         uint64_t number = optarg ? strtoull(optarg, NULL, 0) : 0;
 

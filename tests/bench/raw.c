@@ -4,6 +4,7 @@
  * thread waits for the rest.
  */
 #include "builtin.h"
+#include "engine/base/hash.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +25,8 @@ struct raw {
     int fd;
     int64_t *map; /* where each piece of the disk starts in the file; NULL: it is the file */
     size_t pieces;
+    bool hash;
+    atomic_ullong hashed; /* so that the sums are not left out */
     io_context_t context;
     pthread_t reaper;
     atomic_bool closing;
@@ -74,7 +77,7 @@ static int read_map(struct raw *raw, const char *path)
     return 0;
 }
 
-/* raw/PATH[;map=FILE][;dsync] */
+/* raw/PATH[;map=FILE][;dsync][;hash]; hash: the checksum of what is written is computed. */
 static int open_file(struct raw *raw, const char *cfgstring)
 {
     char text[PATH_MAX];
@@ -86,6 +89,8 @@ static int open_file(struct raw *raw, const char *cfgstring)
     for (const char *option; error == 0 && (option = strsep(&rest, ";"));)
         if (strcmp(option, "dsync") == 0)
             flags |= O_DSYNC;
+        else if (strcmp(option, "hash") == 0)
+            raw->hash = true;
         else
             error = strncmp(option, "map=", 4) == 0 ? read_map(raw, option + 4) : -EINVAL;
     if (error == 0)
@@ -170,6 +175,10 @@ static int raw_read(struct tcmu_device *device, struct tcmur_cmd *cmd, struct io
 static int raw_write(struct tcmu_device *device, struct tcmur_cmd *cmd, struct iovec *iov,
                      size_t iovcnt, size_t length, off_t offset)
 {
+    struct raw *raw = tcmur_dev_get_private(device);
+
+    for (size_t i = 0; i < iovcnt && raw->hash; i++)
+        raw->hashed ^= plx_hash64(iov[i].iov_base, iov[i].iov_len);
     return transfer(device, cmd, IO_CMD_PWRITEV, iov, iovcnt, length, offset);
 }
 

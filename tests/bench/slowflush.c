@@ -1,5 +1,6 @@
 /* slowflush.c - preloaded: every flush takes $PLX_FLUSH_MS milliseconds longer, and is counted in
- * the first eight bytes of the file $PLX_FLUSH_COUNT.
+ * the first eight bytes of the file $PLX_FLUSH_COUNT. With $PLX_FLUSH_OF: of that file or device
+ * only.
  *
  * A flush through libaio is handed to the kernel when its time is over, so nobody waits for it who
  * has other things to do.
@@ -9,7 +10,9 @@
 #include <libaio.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +24,7 @@ struct late {
 
 static atomic_ulong uncounted, *flushes = &uncounted;
 static struct timespec delay;
+static const char *slow; /* $PLX_FLUSH_OF; NULL: all are */
 static int (*real_fdatasync)(int fd);
 static int (*real_submit)(io_context_t context, long count, struct iocb **list);
 
@@ -34,6 +38,7 @@ __attribute__((constructor)) static void set_up(void)
     int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
     void *map;
 
+    slow = getenv("PLX_FLUSH_OF");
     delay = (struct timespec){(time_t)(ns / 1e9), (long)ns % 1000000000};
     real_fdatasync = (__typeof__(real_fdatasync))dlsym(RTLD_NEXT, "fdatasync");
     real_submit = (__typeof__(real_submit))dlsym(RTLD_NEXT, "io_submit");
@@ -45,8 +50,25 @@ __attribute__((constructor)) static void set_up(void)
     close(fd);
 }
 
+static int is_slow(int fd)
+{
+    char link[64], path[4096];
+    ssize_t length;
+
+    if (!slow)
+        return 1;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    length = readlink(link, path, sizeof path - 1);
+    if (length < 0)
+        return 0;
+    path[length] = 0;
+    return strcmp(path, slow) == 0;
+}
+
 __attribute__((visibility("default"))) int fdatasync(int fd)
 {
+    if (!is_slow(fd))
+        return real_fdatasync(fd);
     atomic_fetch_add(flushes, 1);
     nanosleep(&delay, NULL);
     return real_fdatasync(fd);
@@ -83,7 +105,8 @@ __attribute__((visibility("default"))) int io_submit(io_context_t context, long 
 {
     long others = 0;
 
-    while (others < count && list[others]->aio_lio_opcode != IO_CMD_FDSYNC)
+    while (others < count &&
+           (list[others]->aio_lio_opcode != IO_CMD_FDSYNC || !is_slow(list[others]->aio_fildes)))
         others++;
     return count && !others ? submit_flush(context, list[0]) : real_submit(context, others, list);
 }

@@ -5,6 +5,8 @@
  * when the store is full, and again when it has space.
  */
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lun.h"
@@ -357,7 +359,8 @@ static void overwrite(struct tcmu_device *on, unsigned count)
 /* Whether snapshots of it went before their time. */
 static bool is_shortened(const char *store)
 {
-    return stand_shell("./parallax cdp status %s/v --json | grep -q '\"shortened\"'", store) == 0;
+    return stand_shell("./parallax cdp status %s/v --json | grep -q '\"shortened\": \"'", store) ==
+           0;
 }
 
 /* What a collection frees is room enough: it begins at once, and no snapshot goes. */
@@ -394,6 +397,37 @@ static void test_garbage_slow(void)
     shell("./parallax store check slow --data >/dev/null");
 }
 
+/* ---- History gives way by number ---- */
+
+static long clock_ahead_s; /* the wall clock that the handler sees */
+
+__attribute__((visibility("default"))) int clock_gettime(clockid_t id, struct timespec *ret_time)
+{
+    int rc = (int)syscall(SYS_clock_gettime, id, ret_time);
+
+    if (!rc && id == CLOCK_REALTIME)
+        ret_time->tv_sec += clock_ahead_s;
+    return rc;
+}
+
+/* SERVICE-4: while nobody knows the time, the oldest still go when there is no room. */
+static void test_doubt(void)
+{
+    struct tcmu_device *crowded = open_crowded("doubt", 1);
+    FILE *log = lun_listen();
+
+    overwrite(crowded, 8);
+    clock_ahead_s = 30 * 86400;
+    overwrite(crowded, 40);
+    for (unsigned i = 0; i < LOOKS_S && !is_shortened("doubt"); i++)
+        sleep(1);
+    CU_ASSERT(is_shortened("doubt"));
+    HEARD(log, "it is 30d 0h ahead of where it was", "no snapshot expires");
+    runner_close(crowded);
+    clock_ahead_s = 0;
+    shell("./parallax store check doubt --data >/dev/null");
+}
+
 static bool set_up(void)
 {
     return stand_up() &&
@@ -419,6 +453,7 @@ int main(void)
         {"opened again", test_reopened},
         {"garbage goes before history", test_garbage_first},
         {"a slow collection holds no write up", test_garbage_slow},
+        {"a full store and a clock in doubt", test_doubt},
     };
     int failed;
 

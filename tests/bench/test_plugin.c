@@ -422,6 +422,13 @@ static void test_rewind(void)
 }
 
 /* By the command, of a disk that is open here. */
+/* A collection. One that the handler has begun by itself is waited for. */
+static int collect(void)
+{
+    return stand_shell("i=0; until ./parallax -q gc s; do i=$((i + 1)); test $i -lt 150 || exit 1; "
+                       "sleep 0.2; done");
+}
+
 static void test_defrag(void)
 {
     static char data[BLOCK], back[BLOCK];
@@ -447,7 +454,7 @@ static void test_defrag(void)
                     1048577); /* with why */
     ask(PLX_ERR_INVALID, NULL, "{\"command\": \"move\"}");
     /* Blocks are moved only where there is room: what the tests before have left goes first. */
-    CU_ASSERT_EQUAL(stand_shell("./parallax -q gc s"), 0);
+    CU_ASSERT_EQUAL(collect(), 0);
     CU_ASSERT_EQUAL(
         stand_shell("./parallax -q defrag s/v --json | grep -q '\"moved_bytes\": 131072' "
                     "&& ./parallax defrag s/v --dry-run --json | "
@@ -468,7 +475,7 @@ static void test_dedup(void)
     memset(data, 'q', sizeof data);
     for (unsigned b = first; b < first + blocks; b++)
         CU_ASSERT_EQUAL(write_on(device, b * (BLOCK / SECTOR), data, sizeof data, 0), TCMU_STS_OK);
-    CU_ASSERT_EQUAL(stand_shell("./parallax -q gc s"), 0); /* none begins by itself soon */
+    CU_ASSERT_EQUAL(collect(), 0); /* none begins by itself soon */
     CU_ASSERT_EQUAL(stand_shell("./parallax -q dedup s --dry-run"), 0);
     CU_ASSERT_EQUAL(
         stand_shell("{ (sleep 0.5; ./parallax gc s; echo $? >gc.status) & "
@@ -484,7 +491,7 @@ static void test_dedup(void)
                     0);
     memset(back, 'r', sizeof back);
     CU_ASSERT_EQUAL(write_on(device, first * (BLOCK / SECTOR), back, sizeof back, 0), TCMU_STS_OK);
-    CU_ASSERT_EQUAL(stand_shell("./parallax -q gc s"), 0);
+    CU_ASSERT_EQUAL(collect(), 0);
     for (unsigned b = first; b < first + blocks; b++) {
         CU_ASSERT_EQUAL(read_at(b * (BLOCK / SECTOR), back, sizeof back), TCMU_STS_OK);
         CU_ASSERT_TRUE(all_are(back, sizeof back, b == first ? 'r' : 'q'));
@@ -681,7 +688,7 @@ static void test_retention(void)
 /* Whether snapshots had to go for space by now. */
 static bool is_shortened(const char *disk)
 {
-    return stand_shell("./parallax cdp status %s --json | grep -q '\"shortened\"'", disk) == 0;
+    return stand_shell("./parallax cdp status %s --json | grep -q '\"shortened\": \"'", disk) == 0;
 }
 
 /* The store fills up with history: the oldest of it gives way, and writes go on. */
@@ -714,6 +721,43 @@ static void test_full(void)
         stand_shell("./parallax store info s --json | grep -q '\"recovery_bytes\": [1-9]'"), 0);
     runner_close(full);
     CU_ASSERT_EQUAL(stand_shell("./parallax -q vdi delete s/full --yes"), 0);
+}
+
+/* ---- Checksums that come back ---- */
+
+/* By the option of the LUN, and told by the command: which share of the disk, and since when. */
+static void test_quiet(void)
+{
+    static char data[BLOCK] = "quiet";
+    struct tcmu_device *quiet;
+    bool whole = false;
+
+    CU_ASSERT_EQUAL_FATAL(stand_shell("./parallax -q vdi create s/quiet --size 4M"), 0);
+    quiet = open_lun("parallax/s/quiet;quiet=3s", 4u << 20, SECTOR, NULL);
+    for (unsigned i = 0; i < 2; i++) { /* the second one in place */
+        CU_ASSERT_EQUAL(write_on(quiet, 0, data, BLOCK, 0), TCMU_STS_OK);
+        ask(0, NULL, "{\"command\": \"keyframe\", \"vdi\": \"quiet\"}");
+    }
+    CU_ASSERT_EQUAL(stand_shell("./parallax vdi info s/quiet --json >%s/info && "
+                                "grep -q '\"vouched_blocks\": 0' %s/info && "
+                                "grep -q '\"vouched_since\": null' %s/info",
+                                stand_folder, stand_folder, stand_folder),
+                    0);
+    for (unsigned i = 0; i < 300 && !whole; i++, usleep(100000))
+        whole = stand_shell(
+                    "./parallax vdi info s/quiet --json | grep -q '\"vouched_blocks\": 1'") == 0;
+    CU_ASSERT(whole);
+    CU_ASSERT_EQUAL(
+        stand_shell("./parallax vdi info s/quiet --json | grep -q '\"vouched_since\": \"' && "
+                    "./parallax vdi info s/quiet | grep -q 'With checksum: *100.0%%'"),
+        0);
+    CU_ASSERT_EQUAL(write_on(quiet, 0, data, BLOCK, 0), TCMU_STS_OK);
+    ask(0, NULL, "{\"command\": \"keyframe\", \"vdi\": \"quiet\"}");
+    CU_ASSERT_EQUAL(stand_shell("./parallax vdi info s/quiet | grep -q '0.0%% of its blocks; all "
+                                "that was quiet by 20'"),
+                    0);
+    runner_close(quiet);
+    CU_ASSERT_EQUAL(stand_shell("./parallax -q vdi delete s/quiet --yes"), 0);
 }
 
 /* ---- Changes of a live LUN ---- */
@@ -1170,6 +1214,7 @@ int main(void)
         {"rewind", test_rewind},
         {"defrag", test_defrag},
         {"dedup", test_dedup},
+        {"checksums that come back", test_quiet},
         {"write cache on and off", test_write_cache},
         {"resize", test_resize},
         {"closing, reopening, checking", test_reopen},

@@ -540,7 +540,7 @@ static void run_forget(struct plx_world *w, struct plx_sim_disk *disk)
     plx_sim_write(w, disk, 0, 3 * BLOCK, false, false);
 }
 
-/* One in the middle, then all but a few: the log is written anew, and what was written anew is. */
+/* One in the middle, then all but a few: the log is rewritten, and what was rewritten is. */
 static void run_thin(struct plx_world *w, struct plx_sim_disk *disk)
 {
     plx_sim_write(w, disk, BLOCK, 2 * BLOCK, false, false);

@@ -4,7 +4,8 @@
  * flush the disk is forked as a power cut then could leave it: with all of the writes that are
  * volatile, with none, with every subset of a few and with chance's choice of many, and with writes
  * torn at 512 bytes. Each fork is opened: it must be sound, and hold what it held before the
- * transaction or what it holds after it. Of some forks the recovery is cut in turn.
+ * transaction or what it holds after it. Of some forks the recovery is cut in turn. Many cuts leave
+ * the same bytes, a recovery's most of all: they are opened once in a transaction.
  *
  * So does a store that gives its registry more room: there the superblock says where the registry
  * lies, and what it names must be the system's in the registry, at each cut. Of some forks the call
@@ -12,6 +13,7 @@
  *
  * PLX_RUNS=n: so many choices of chance at each cut (default 6).
  */
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,10 +30,12 @@
 
 #define DISK_BYTES ((uint64_t)8 << 20)
 #define EXTENT ((uint64_t)1 << 20)
-#define SUBSETS_OF 3     /* so many volatile writes have all of their subsets tried */
-#define RECOVERIES 61    /* of so many forks the recovery of one is cut, */
-#define RECOVERIES_FEW 9 /* of those with few volatile writes: it is short */
+#define SUBSETS_OF 3       /* so many volatile writes have all of their subsets tried */
+#define RECOVERIES 61      /* of so many forks the recovery of one is cut, */
+#define RECOVERIES_GROW 17 /* of those of a store that grows, */
+#define RECOVERIES_FEW 3   /* of those with few volatile writes: it is short */
 #define STATES_MAX 200000
+#define IMAGES_MAX (1u << 18) /* more than STATES_MAX, so that there is a free one */
 #define STEPS 3
 
 /* ---- A disk with a registry -------------------------------------------------------------- */
@@ -199,8 +203,11 @@ static struct plx_simdisk *disk;
 static struct plx_simrng chance;
 static struct state states[STATES_MAX]; /* of the transaction that runs */
 static size_t pending_states;
+static struct {
+    uint64_t bytes, digest; /* a hash of them, 0: free */
+} images[IMAGES_MAX];       /* what was judged of the transaction that runs */
 static unsigned last_volatile, choices;
-static unsigned long forks, recoveries, cuts;
+static unsigned long forks, judged, recoveries, cuts;
 
 static void power_free(struct plx_simpower *cut)
 {
@@ -292,15 +299,40 @@ static uint64_t judge(struct plx_simdisk *cut)
         return 0;
     }
     found = digest(host.reg);
-    if (found && forks % 5 == 0 &&
+    if (found && judged % 5 == 0 &&
         (run_plain(host.reg, true, "UPDATE room SET event_limit = event_limit + 1", &unused) ||
          plx_registry_check(host.reg)))
         found = 0;
     if (found && in_store && !agrees(&host))
         found = 0;
-    if (found && in_store && store.id && forks % 3 == 0 && !grows_again(cut, &host))
+    if (found && in_store && store.id && judged % 3 == 0 && !grows_again(cut, &host))
         found = 0;
     host_close(&host);
+    return found;
+}
+
+static size_t image_place(uint64_t bytes)
+{
+    size_t place = bytes % IMAGES_MAX;
+
+    while (images[place].bytes && images[place].bytes != bytes)
+        place = (place + 1) % IMAGES_MAX;
+    return place;
+}
+
+/* The same bytes hold the same. */
+static uint64_t judge_once(struct plx_simpower *cut)
+{
+    uint64_t bytes = plx_simpower_hash(cut) | 1, found;
+    size_t place = image_place(bytes);
+
+    if (images[place].bytes)
+        return images[place].digest;
+    judged++;
+    found = judge(cut->disks[0]);
+    place = image_place(bytes); /* cuts of its recovery came between */
+    images[place].bytes = bytes;
+    images[place].digest = found;
     return found;
 }
 
@@ -327,7 +359,7 @@ static void cut_recovery(void *context)
         memset(fates, all[how], count);
         plx_simpower_fork(nested->power, fates, plx_simrng_next(&chance), &cut);
         plx_simpower_restore(&cut);
-        keep_state(power.events, judge(cut.disks[0]));
+        keep_state(power.events, judge_once(&cut));
         recoveries++;
         power_free(&cut);
     }
@@ -338,14 +370,15 @@ static void cut_with(const uint8_t *fates, unsigned count)
 {
     struct plx_simpower cut;
     struct nested nested = {.power = &cut};
+    unsigned every = count <= SUBSETS_OF ? RECOVERIES_FEW : in_store ? RECOVERIES_GROW : RECOVERIES;
 
     plx_simpower_fork(&power, fates, plx_simrng_next(&chance), &cut);
     plx_simpower_restore(&cut);
-    if (forks % (count > SUBSETS_OF ? RECOVERIES : RECOVERIES_FEW) == 0) {
+    if (judged % every == 0) {
         cut.on_event = cut_recovery;
         cut.context = &nested;
     }
-    keep_state(power.events, judge(cut.disks[0]));
+    keep_state(power.events, judge_once(&cut));
     power_free(&cut);
 }
 
@@ -397,6 +430,7 @@ static int say(int code)
 static void begin(void)
 {
     pending_states = 0;
+    memset(images, 0, sizeof images);
     last_volatile = plx_simpower_volatile(&power);
     power.on_event = cut_here;
 }
@@ -656,8 +690,8 @@ static void test_cuts(void)
     OK(plx_registry_doubt(host.reg, store.id, "something newer was seen"));
     end("doubt");
     host_close(&host);
-    printf("\n    %lu cuts, %lu states judged, %lu of them cuts of a recovery ", cuts, forks,
-           recoveries);
+    printf("\n    %lu cuts, %lu states judged, %lu of them cuts of a recovery; %lu were different ",
+           cuts, forks, recoveries, judged);
     plx_simdisk_free(disk);
 }
 
@@ -750,7 +784,7 @@ static void test_growth(void)
     CU_ASSERT(more > pages + pages / 2 && used > pages);
     OK(plx_store_close(grows));
     host_close(&host);
-    printf("\n    %lu cuts, %lu states judged ", cuts, forks);
+    printf("\n    %lu cuts, %lu states judged, %lu were different ", cuts, forks, judged);
     plx_simdisk_free(disk);
 }
 
@@ -877,5 +911,8 @@ int main(void)
         {"killed at the end of a commit", test_killed_at_end},
     };
 
+    /* Pages of a fork that was judged go to the next fork, not to the kernel in between. */
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
     return SUITE_RUN("registry in a region", tests);
 }

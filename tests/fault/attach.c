@@ -1,11 +1,12 @@
 /* attach.c - see attach.h. */
 #include "fault/attach.h"
 
-#include <ftw.h>
 #include <inttypes.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,10 +34,13 @@ unsigned fault_attach_mute_events;
 bool fault_attach_reopens;
 static struct plx_fault *const fault = &fault_attach_fault;
 
-static char directory[64], state[96], volume[96], further[96];
+static char directory[FOLDER_MAX], state[FOLDER_MAX + 32], volume[FOLDER_MAX + 32],
+    further[FOLDER_MAX + 32];
 static struct plx_attach *attach;
 static struct plx_vdi *vdi;
 static bool label_lost;
+/* Letting "gone" go has found no room for it, which is no error (reclaim.c), and said so. */
+static bool gone_stays;
 static uint8_t buffer[LENGTH];
 
 static int say(int error, const char *text)
@@ -201,14 +205,27 @@ static int thin(void)
 }
 
 /* And what "gone" names. */
-static int thin_labelled(void)
+static int thin_marked(uint64_t seq, uint64_t after, uint64_t upto)
 {
     const struct plx_retention_work work = {.thin = thin_slice};
-    struct plx_thin_mark mark = {.seq = 1, .label = "gone"};
-    struct plx_thin all = {.upto = UINT64_MAX, .marks = &mark, .mark_count = 1};
+    struct plx_thin_mark mark = {.seq = seq, .label = "gone"};
+    struct plx_thin range = {.after = after, .upto = upto, .marks = &mark, .mark_count = 1};
     struct plx_thinned sum;
+    int error = plx_retention_thin(&work, &range, &sum, fault);
 
-    return plx_retention_thin(&work, &all, &sum, fault);
+    gone_stays = !error && !mark.gone;
+    return error;
+}
+
+static int thin_labelled(void)
+{
+    return thin_marked(1, 0, UINT64_MAX);
+}
+
+/* History goes on before it and behind it. */
+static int thin_amid(void)
+{
+    return thin_marked(2, 1, 2);
 }
 
 static int resize(void)
@@ -229,6 +246,16 @@ static int rewind_vdi(void)
 static int delete_vdi(void)
 {
     return plx_attach_vdi_delete(attach, "v", false, fault);
+}
+
+static int rename_as(const char *name, const char *new_name)
+{
+    return plx_attach_vdi_rename(attach, name, new_name, fault);
+}
+
+static int rename_vdi(void)
+{
+    return rename_as("w", "v");
 }
 
 static int rebuild(void)
@@ -307,6 +334,20 @@ static int on_disk(const char *name, int (*run)(void))
     return error ? error : closed;
 }
 
+/* Runs a step between opening the store and closing it. */
+static int in_store(int error, int (*run)(void))
+{
+    int closed;
+
+    if (!error)
+        error = fault_attach_open();
+    if (error)
+        return error;
+    error = run();
+    closed = close_attach();
+    return error ? error : closed;
+}
+
 /* ---- What is there before ---- */
 
 static int nothing(void)
@@ -314,92 +355,108 @@ static int nothing(void)
     return 0;
 }
 
-static int attached(void)
-{
-    int error = format();
-
-    return error ? error : fault_attach_open();
-}
-
 static int created(void)
 {
-    int error = attached();
-
-    return error ? error : create();
+    return in_store(format(), create);
 }
 
-static int opened(void)
+static int write_and_label(void)
 {
-    int error = created();
+    int error = write_all();
 
-    return error ? error : open_vdi();
-}
-
-static int open_labelled(void)
-{
-    int error = opened();
-
-    if (!error)
-        error = write_all();
     return error ? error : label();
 }
 
-/* Snapshots 1 to 3, and 4 with a label. */
-static int with_history_of(const char *label_of_first)
+static int first_instant(void)
 {
-    int error = opened();
-
-    for (unsigned i = 0; i < 3 && !error; i++) {
-        error = write_all();
-        if (!error)
-            error = request(PLX_SNAPSHOT, NULL);
-        if (!error && i == 0 && label_of_first)
-            error = plx_attach_label(attach, vdi, label_of_first, 1, 1, fault);
-        if (!error)
-            error = request(PLX_KEYFRAME, NULL);
-    }
-    if (!error)
-        error = write_all();
-    if (!error)
-        error = label();
-    return error ? error : request(PLX_KEYFRAME, NULL);
-}
-
-static int with_history(void)
-{
-    return with_history_of(NULL);
-}
-
-static int with_labelled_history(void)
-{
-    return with_history_of("gone");
+    return on_disk("v", write_and_label);
 }
 
 static int labelled(void)
 {
-    int error = open_labelled();
-
-    return error ? error : close_vdi();
+    return in_store(created(), first_instant);
 }
 
-static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *where)
+/* Snapshots 1 to 3, of which one is "gone" (0: none), and 4 with a label. */
+static int make_history(unsigned gone)
 {
-    return remove(path);
+    int error = 0;
+
+    for (unsigned seq = 1; seq <= 3 && !error; seq++) {
+        error = write_all();
+        if (!error)
+            error = request(PLX_SNAPSHOT, NULL);
+        if (!error && seq == gone)
+            error = plx_attach_label(attach, vdi, "gone", seq, seq, fault);
+        if (!error)
+            error = request(PLX_KEYFRAME, NULL);
+    }
+    if (!error)
+        error = write_and_label();
+    return error ? error : request(PLX_KEYFRAME, NULL);
 }
 
-static void remove_all(const char *path)
+static int make_plain_history(void)
 {
-    nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    return make_history(0);
+}
+
+static int make_labelled_history(void)
+{
+    return make_history(1);
+}
+
+static int make_labelled_amid(void)
+{
+    return make_history(2);
+}
+
+static int plain_history(void)
+{
+    return on_disk("v", make_plain_history);
+}
+
+static int labelled_history(void)
+{
+    return on_disk("v", make_labelled_history);
+}
+
+static int labelled_amid(void)
+{
+    return on_disk("v", make_labelled_amid);
+}
+
+static int with_history(void)
+{
+    return in_store(created(), plain_history);
+}
+
+static int with_labelled_history(void)
+{
+    return in_store(created(), labelled_history);
+}
+
+static int with_labelled_amid(void)
+{
+    return in_store(created(), labelled_amid);
+}
+
+static int rename_away(void)
+{
+    return rename_as("v", "w");
+}
+
+static int other_name(void)
+{
+    return in_store(labelled(), rename_away);
 }
 
 /* Its volume is larger than it knows. */
 static int with_room_of(int error, uint64_t bytes)
 {
-    if (!error)
-        error = close_attach();
     if (!error && truncate(volume, (off_t)bytes))
         return say(PLX_ERR_SYSTEM, "the volume cannot be made larger");
-    return error ? error : fault_attach_open();
+    return error;
 }
 
 static int with_room(void)
@@ -416,9 +473,7 @@ static int with_much_room(void)
 /* And is not the last one. */
 static int inner(void)
 {
-    int error = labelled();
-
-    return error ? error : add_volume();
+    return in_store(labelled(), add_volume);
 }
 
 static int inner_with_room(void)
@@ -444,17 +499,18 @@ static int limit_of_store(bool set)
     return error ? say(error, plx_registry_error(registry)) : 0;
 }
 
+static int set_limit(void)
+{
+    return limit_of_store(true);
+}
+
 /* It has a soft limit, which only the registry knows. */
 static int forgotten(void)
 {
-    int error = labelled();
+    int error = in_store(labelled(), set_limit);
 
     if (!error)
-        error = limit_of_store(true);
-    if (!error)
-        error = close_attach();
-    if (!error)
-        remove_all(state);
+        folder_remove(state);
     return error;
 }
 
@@ -464,8 +520,6 @@ static int died_doing(int (*run)(void))
     int error = created(), status;
     pid_t child;
 
-    if (!error)
-        error = close_attach();
     if (error)
         return error;
     fflush(NULL);
@@ -515,6 +569,26 @@ static int is_deleted(void)
 static int holds_contents(void)
 {
     return read_all(CONTENTS);
+}
+
+/* In the registry, in the record, and under no other name. */
+static int is_renamed(void)
+{
+    struct plx_vdi_info info = {0};
+    int error = open_named("v", "first");
+
+    if (!error)
+        error = holds_contents();
+    if (vdi)
+        plx_vdi_get_info(vdi, &info);
+    close_vdi();
+    if (!error && strcmp(info.name, "v") != 0)
+        error = say(PLX_ERR_CORRUPT, "its record has another name");
+    if (error)
+        return error;
+    error = open_named("w", NULL);
+    close_vdi();
+    return error == PLX_ERR_NOT_FOUND ? 0 : error ? error : say(PLX_ERR_EXISTS, "it has two names");
 }
 
 static int is_written(void)
@@ -732,6 +806,23 @@ static int is_thinned_labelled(void)
     return error || labelled ? error : say(PLX_ERR_EXISTS, "its label is there");
 }
 
+/* As long as its snapshot is there, "gone" names it. */
+static int is_thinned_amid(void)
+{
+    uint64_t seq;
+    int labelled = plx_attach_snapshot_resolve(attach, "v", "gone", &seq, fault);
+    int error = labelled && labelled != PLX_ERR_NOT_FOUND ? labelled : open_named("v", "2");
+
+    close_vdi();
+    if (error && error != PLX_ERR_NOT_FOUND)
+        return error;
+    if (!error && labelled)
+        return say(PLX_ERR_CORRUPT, "snapshot 2 has lost its label and stays");
+    if (error && !labelled)
+        return say(PLX_ERR_CORRUPT, "snapshot 2 is gone and its label stays");
+    return error || gone_stays ? 0 : say(PLX_ERR_EXISTS, "snapshot 2 is there");
+}
+
 static const struct fault_operation operations[] = {
     {.name = "format", .prepare = nothing, .run = format, .formats = true, .deletes = true},
     {.name = "open", .prepare = format, .run = fault_attach_open, .deletes = true},
@@ -745,19 +836,45 @@ static const struct fault_operation operations[] = {
      .run = fault_attach_open,
      .effect = is_deleted,
      .deletes = true},
-    {.name = "create", .prepare = attached, .run = create, .effect = is_there, .deletes = true},
-    {.name = "clone", .prepare = labelled, .run = clone, .effect = is_cloned, .written = true},
-    {.name = "open-disk", .prepare = created, .run = open_vdi, .effect = is_there},
-    {.name = "write", .prepare = opened, .run = write_all, .effect = is_written, .on_disk = true},
-    {.name = "label", .prepare = opened, .run = label, .effect = is_labelled, .on_disk = true},
+    {.name = "create",
+     .prepare = format,
+     .opens = FAULT_OPENS_STORE,
+     .run = create,
+     .effect = is_there,
+     .deletes = true},
+    {.name = "clone",
+     .prepare = labelled,
+     .opens = FAULT_OPENS_STORE,
+     .run = clone,
+     .effect = is_cloned,
+     .written = true},
+    {.name = "open-disk",
+     .prepare = created,
+     .opens = FAULT_OPENS_STORE,
+     .run = open_vdi,
+     .effect = is_there},
+    {.name = "write",
+     .prepare = created,
+     .opens = FAULT_OPENS_DISK,
+     .run = write_all,
+     .effect = is_written,
+     .on_disk = true},
+    {.name = "label",
+     .prepare = created,
+     .opens = FAULT_OPENS_DISK,
+     .run = label,
+     .effect = is_labelled,
+     .on_disk = true},
     {.name = "unlabel",
-     .prepare = open_labelled,
+     .prepare = labelled,
+     .opens = FAULT_OPENS_DISK,
      .run = unlabel,
      .effect = is_unlabelled,
      .written = true,
      .on_disk = true},
     {.name = "thin",
      .prepare = with_history,
+     .opens = FAULT_OPENS_DISK,
      .run = thin,
      .effect = is_thinned,
      .written = true,
@@ -765,70 +882,115 @@ static const struct fault_operation operations[] = {
      .keyframe = true},
     {.name = "thin-labelled",
      .prepare = with_labelled_history,
+     .opens = FAULT_OPENS_DISK,
      .run = thin_labelled,
      .effect = is_thinned_labelled,
      .written = true,
      .on_disk = true,
      .keyframe = true},
-    {.name = "resize", .prepare = opened, .run = resize, .effect = is_resized, .on_disk = true},
+    {.name = "thin-amid",
+     .prepare = with_labelled_amid,
+     .opens = FAULT_OPENS_DISK,
+     .run = thin_amid,
+     .effect = is_thinned_amid,
+     .written = true,
+     .on_disk = true,
+     .keyframe = true},
+    {.name = "resize",
+     .prepare = created,
+     .opens = FAULT_OPENS_DISK,
+     .run = resize,
+     .effect = is_resized,
+     .on_disk = true},
     {.name = "protect",
-     .prepare = opened,
+     .prepare = created,
+     .opens = FAULT_OPENS_DISK,
      .run = protect,
      .effect = is_protected,
      .on_disk = true,
      .keyframe = true},
     {.name = "compare",
      .prepare = labelled,
+     .opens = FAULT_OPENS_STORE,
      .run = compare,
      .effect = is_labelled,
      .written = true},
     {.name = "rewind",
-     .prepare = open_labelled,
+     .prepare = labelled,
+     .opens = FAULT_OPENS_DISK,
      .run = rewind_vdi,
      .effect = is_rewound,
      .written = true,
      .on_disk = true},
-    {.name = "close-disk", .prepare = opened, .run = close_vdi, .effect = is_there},
+    {.name = "close-disk",
+     .prepare = created,
+     .opens = FAULT_OPENS_DISK,
+     .run = close_vdi,
+     .effect = is_there},
     {.name = "leave-disk",
-     .prepare = open_labelled,
+     .prepare = labelled,
+     .opens = FAULT_OPENS_DISK,
      .run = leave,
      .effect = is_labelled,
      .written = true},
     {.name = "open-snapshot",
      .prepare = labelled,
+     .opens = FAULT_OPENS_STORE,
      .run = open_instant,
      .effect = is_labelled,
      .written = true},
     {.name = "delete",
      .prepare = labelled,
+     .opens = FAULT_OPENS_STORE,
      .run = delete_vdi,
      .effect = is_deleted,
      .deletes = true,
      .written = true},
+    {.name = "rename",
+     .prepare = other_name,
+     .opens = FAULT_OPENS_STORE,
+     .run = rename_vdi,
+     .effect = is_renamed,
+     .written = true},
     {.name = "close",
      .prepare = labelled,
+     .opens = FAULT_OPENS_STORE,
      .run = close_attach,
      .effect = is_labelled,
      .written = true},
-    {.name = "reopen", .prepare = labelled, .run = reopen, .effect = is_labelled, .written = true},
-    {.name = "grow", .prepare = with_room, .run = grow, .effect = is_larger, .written = true},
+    {.name = "reopen",
+     .prepare = labelled,
+     .opens = FAULT_OPENS_STORE,
+     .run = reopen,
+     .effect = is_labelled,
+     .written = true},
+    {.name = "grow",
+     .prepare = with_room,
+     .opens = FAULT_OPENS_STORE,
+     .run = grow,
+     .effect = is_larger,
+     .written = true},
     {.name = "grow-inner",
      .prepare = inner_with_room,
+     .opens = FAULT_OPENS_STORE,
      .run = grow,
      .effect = is_larger_inside,
      .written = true},
     {.name = "grow-registry",
      .prepare = with_much_room,
+     .opens = FAULT_OPENS_STORE,
      .run = grow,
      .effect = is_much_larger,
      .written = true},
     {.name = "grow-registry-inner",
      .prepare = inner_with_much_room,
+     .opens = FAULT_OPENS_STORE,
      .run = grow,
      .effect = is_much_larger_inside,
      .written = true},
     {.name = "add-volume",
      .prepare = labelled,
+     .opens = FAULT_OPENS_STORE,
      .run = add_volume,
      .effect = has_further,
      .written = true},
@@ -1005,30 +1167,64 @@ bool fault_attach_loop(const char *wanted, unsigned part, unsigned parts, const 
     return good;
 }
 
-/* ---- The folder ---- */
+/* ---- What was prepared is put back ---- */
 
-static bool set_up(void)
+/* Each preparation has a folder of its own, since the home page of a store names the inode of its
+ * volume. What it made is copied into "kept" there. */
+static int (*prepared[OPERATIONS])(void);
+
+static void go_to(unsigned number, char ret_kept[FOLDER_MAX + 32])
 {
-    if (!folder_make("attach", directory))
-        return false;
-    snprintf(state, sizeof state, "%s/state", directory);
-    snprintf(volume, sizeof volume, "%s/volume", directory);
-    snprintf(further, sizeof further, "%s/further", directory);
-    return true;
+    snprintf(state, sizeof state, "%s/%u/state", directory, number);
+    snprintf(volume, sizeof volume, "%s/%u/volume", directory, number);
+    snprintf(further, sizeof further, "%s/%u/further", directory, number);
+    snprintf(ret_kept, FOLDER_MAX + 32, "%s/%u/kept", directory, number);
 }
 
-void fault_attach_clean(void)
+static bool copy_all(const char *kept, bool back)
 {
-    label_lost = false;
-    remove_all(state);
-    unlink(volume);
-    unlink(further);
+    const char *places[] = {state, volume, further};
+    bool good = true;
+
+    for (unsigned i = 0; i < sizeof places / sizeof places[0]; i++) {
+        char copy[FOLDER_MAX + 64];
+
+        snprintf(copy, sizeof copy, "%s%s", kept, strrchr(places[i], '/'));
+        good = good && folder_copy(back ? copy : places[i], back ? places[i] : copy);
+    }
+    return good;
 }
 
-static void tear_down(void)
+static bool make_folders(unsigned number, const char *kept)
 {
-    fault_attach_clean();
-    rmdir(directory);
+    char path[FOLDER_MAX + 32];
+
+    snprintf(path, sizeof path, "%s/%u", directory, number);
+    return mkdir(path, 0700) == 0 && mkdir(kept, 0700) == 0;
+}
+
+int fault_attach_prepare(const struct fault_operation *operation)
+{
+    char kept[FOLDER_MAX + 32];
+    unsigned number = 0;
+    int error;
+
+    label_lost = gone_stays = false;
+    while (prepared[number] && prepared[number] != operation->prepare)
+        number++;
+    go_to(number, kept);
+    if (prepared[number])
+        return copy_all(kept, true) ? 0 : say(PLX_ERR_SYSTEM, "it cannot be put back");
+    prepared[number] = operation->prepare;
+    error = make_folders(number, kept) ? operation->prepare() : PLX_ERR_SYSTEM;
+    return error || copy_all(kept, false) ? error : say(PLX_ERR_SYSTEM, "it cannot be kept");
+}
+
+int fault_attach_begin(const struct fault_operation *operation)
+{
+    int error = operation->opens >= FAULT_OPENS_STORE ? fault_attach_open() : 0;
+
+    return !error && operation->opens == FAULT_OPENS_DISK ? open_vdi() : error;
 }
 
 /* ---- The processes ---- */
@@ -1037,10 +1233,10 @@ static int worker(unsigned part, int (*work)(unsigned part, unsigned parts))
 {
     int result;
 
-    if (!set_up())
+    if (!folder_make("attach", directory))
         return 2;
     result = work(part, WORKERS);
-    tear_down();
+    folder_remove(directory);
     return result;
 }
 
@@ -1049,6 +1245,8 @@ int fault_attach_share(int (*work)(unsigned part, unsigned parts))
     bool good = true;
     int status;
 
+    /* Nobody asks how much memory SQLite has, and to count it locks a mutex for each allocation. */
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
     for (unsigned part = 0; part < WORKERS; part++)
         if (fork() == 0)
             exit(worker(part, work));

@@ -6,9 +6,13 @@
 
 #include "attach/attach.h"
 
+/* What an operation finds open. */
+enum fault_opens { FAULT_OPENS_NOTHING, FAULT_OPENS_STORE, FAULT_OPENS_DISK };
+
 struct fault_operation {
     const char *name;
-    int (*prepare)(void); /* what is there before */
+    int (*prepare)(void); /* what is there before; all is closed */
+    enum fault_opens opens;
     int (*run)(void);
     int (*effect)(void);   /* 0: it is there (the store open, the disk not); NULL: nothing to see */
     bool formats, deletes; /* formats: the store may not be there; deletes: the disk may not */
@@ -22,8 +26,12 @@ extern unsigned fault_attach_mute_events;   /* events of errors that had no text
 
 extern bool fault_attach_reopens; /* struct plx_attach_options, reopens */
 
-void fault_attach_clean(void); /* nothing is there any more */
+/* What the operation's prepare() makes is there, and nothing else. It is made once, and put back
+ * from then on. */
+int fault_attach_prepare(const struct fault_operation *operation);
 int fault_attach_open(void);
+/* Opens what the operation finds open. */
+int fault_attach_begin(const struct fault_operation *operation);
 /* Closes what the operation left open, whatever comes of it. */
 void fault_attach_drop(void);
 

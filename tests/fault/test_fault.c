@@ -523,7 +523,7 @@ static void varied_clone(struct bench *b) /* what it began with dies, too */
 }
 
 /* One after the other but for the labelled one, in the middle and then at the old end: the log was
- * written anew before. */
+ * rewritten before. */
 static int thin_many(struct bench *b, unsigned n)
 {
     const struct bench_disk *d = &b->disks[n];

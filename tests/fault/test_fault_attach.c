@@ -43,9 +43,9 @@ static void judge(const struct fault_operation *operation, uint64_t k, int error
 
 static void prepare(const struct fault_operation *operation, uint64_t k)
 {
-    fault_attach_clean();
     fault_attach_reopens = k % 2;
-    CU_ASSERT_EQUAL_FATAL(operation->prepare(), 0);
+    CU_ASSERT_EQUAL_FATAL(fault_attach_prepare(operation), 0);
+    CU_ASSERT_EQUAL_FATAL(fault_attach_begin(operation), 0);
     fault_attach_fault.text[0] = 0;
     fault_attach_mute_events = 0;
 }

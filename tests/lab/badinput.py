@@ -140,7 +140,7 @@ def full(guest, neighbour):
     check(done >= 32, f"a store of 128 MiB is full after {done} MiB")
     # What is left is less than 1 MiB: use it up.
     guest.run(f"dd if=/dev/urandom of={device} bs=4k seek=114688 count=1024 oflag=direct 2>&1", ok=False, timeout=120)
-    sense = guest.run(f"head -c 4096 /dev/urandom >/tmp/p; sg_raw -s 4096 -i /tmp/p {device} 2a 00 00 0f 00 00 00 00 08 00 2>&1", ok=False)
+    sense = guest.run(f"head -c 4096 /dev/urandom >/run/p; sg_raw -s 4096 -i /run/p {device} 2a 00 00 0f 00 00 00 00 08 00 2>&1", ok=False)
     say("full:", " ".join(sense.out.split()))
     check(sense.code != 0 and "Data Protect" in sense.out and "27" in sense.out or "pace allocation" in sense.out,
           "sense of a full store is not 07/27/07:", sense.out)

@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """Writes and checks sectors that say what they are; runs in a guest, driven by crash.py.
 
-  blocks.py write DEVICE WORKER FIRST COUNT SEED   until killed; prints "SEQ SECTOR COUNT" when a write is acknowledged
+  blocks.py write DEVICE WORKER FIRST COUNT SEED [WHOLE [PAUSE_MS]]
+                                                   until killed; prints "SEQ SECTOR COUNT" when a write is acknowledged;
+                                                   WHOLE 1: of whole blocks of 4 KiB only; PAUSE_MS: between two writes
   blocks.py check DEVICE FIRST COUNT               prints "SECTOR SEQ RUN" for runs of equal, sound sectors
 
 Every sector holds, repeated, {magic, sector, seq, magic ^ sector ^ seq}; never written ones are zero (seq 0).
@@ -12,6 +14,7 @@ import os
 import random
 import struct
 import sys
+import time
 
 SECTOR = 512
 MAGIC = 0x506172616C6C6178
@@ -23,7 +26,7 @@ def sector(number, seq):
     return struct.pack("<QQQQ", MAGIC, number, seq, (MAGIC ^ number ^ seq) & MASK) * (SECTOR // 32)
 
 
-def write(device, worker, first, count, seed):
+def write(device, worker, first, count, seed, whole=0, pause_ms=0):
     """One write at a time; sequence numbers rise, so a sector's value tells which writes it has seen."""
     fd = os.open(device, os.O_RDWR | os.O_DIRECT)
     buffer = mmap.mmap(-1, max(LENGTHS) * SECTOR)
@@ -31,9 +34,9 @@ def write(device, worker, first, count, seed):
     seq = seed << 32
     while True:
         seq += 1
-        length = rng.choice(LENGTHS)
+        length = rng.choice([n for n in LENGTHS if n % 8 == 0] if whole else LENGTHS)
         start = first + rng.randrange(count - length)
-        if length >= 8 and rng.random() < 0.8:
+        if whole or (length >= 8 and rng.random() < 0.8):
             start &= ~7
         for n in range(length):
             buffer[n * SECTOR:(n + 1) * SECTOR] = sector(start + n, seq)
@@ -43,6 +46,8 @@ def write(device, worker, first, count, seed):
         if done != length * SECTOR:
             sys.exit(f"short write at {start}: {done}")
         os.write(1, b"%d %d %d\n" % (seq, start, length))
+        if pause_ms:
+            time.sleep(pause_ms / 1000)
 
 
 def check(device, first, count):

@@ -32,10 +32,10 @@ class Stage:
     def raw(self, disk, cdb, data=b"", read=0, timeout=60):
         """sg_raw; gives (exit status, everything it said). By the generic node: a write-protected block device refuses by itself."""
         disk = self.guest.run(f"echo /dev/$(ls /sys/block/{disk[5:]}/device/scsi_generic)").text
-        words = f"-r {read}" if read else f"-s {len(data)} -i /tmp/raw" if data else ""
+        words = f"-r {read}" if read else f"-s {len(data)} -i /run/raw" if data else ""
         if data:
-            self.guest.run(f"echo {data.hex()} | xxd -r -p >/tmp/raw" if len(data) < 4096 else
-                           f"head -c {len(data)} /dev/zero | tr '\\0' '\\{data[0]:o}' >/tmp/raw")
+            self.guest.run(f"echo {data.hex()} | xxd -r -p >/run/raw" if len(data) < 4096 else
+                           f"head -c {len(data)} /dev/zero | tr '\\0' '\\{data[0]:o}' >/run/raw")
         for _ in range(3):
             result = self.guest.run(f"sg_raw --cmdset=1 -t {timeout} {words} {disk} {cdb} 2>&1", ok=False, timeout=timeout + 40)
             if "Unit Attention" not in result.out:
@@ -49,9 +49,9 @@ class Stage:
             check(self.guest.run("runner_pid").text == self.daemon, "tcmu-runner is another one")
         for disk, wanted in self.sums.items():
             check(self.sum(disk) == wanted, f"{disk} changed")
-        self.guest.run(f"dd if=/dev/urandom of=/tmp/p bs=64k count=1 status=none; "
-                       f"timeout 50 dd if=/tmp/p of={self.victim} bs=64k seek=40 oflag=direct status=none; "
-                       f"timeout 50 dd if={self.victim} bs=64k skip=40 count=1 iflag=direct status=none | cmp - /tmp/p", timeout=120)
+        self.guest.run(f"dd if=/dev/urandom of=/run/p bs=64k count=1 status=none; "
+                       f"timeout 50 dd if=/run/p of={self.victim} bs=64k seek=40 oflag=direct status=none; "
+                       f"timeout 50 dd if={self.victim} bs=64k skip=40 count=1 iflag=direct status=none | cmp - /run/p", timeout=120)
 
 
 class Load:
@@ -212,10 +212,10 @@ def open_while_held(stage):
     """A command has the disk of a LUN that begins: open() waits for a moment. Others' I/O goes on, snapshots and
     LUNs wait with it and then succeed; a disk that is free in time is opened, one that is not is refused."""
     guest = stage.guest
-    guest.run("rm -f /tmp/held; mkfifo /tmp/held")
+    guest.run("rm -f /run/held; mkfifo /run/held")
     for name in "hof":
         guest.run(f"parallax vdi create s/{name} --size 32M")
-    hold = ("exec 9<>/tmp/held; parallax vdi import /tmp/held s/h --force >/dev/null 2>&1 9>&- & p=$!; "
+    hold = ("exec 9<>/run/held; parallax vdi import /run/held s/h --force >/dev/null 2>&1 9>&- & p=$!; "
             "until parallax vdi info s/h --json | grep -q '\"open_by\": \"admin'; do sleep 0.1; done; ")
     with Load(stage) as load:
         holder = guest.popen(hold + "sleep 30; kill -INT $p; wait $p || true")

@@ -19,9 +19,9 @@ def write_steps(guest, disk, first):
     steps = []
     for number in range(first, first + STEPS):
         steps.append(guest.run(
-            f"dd if=/dev/urandom of=/tmp/step bs=64k count=4 status=none; "
-            f"dd if=/tmp/step of={disk} bs=64k oflag=direct status=none; sleep 0.5; "
-            f"date -u +%Y-%m-%dT%H:%M:%S.%NZ; sha256sum </tmp/step").out.split()[:2])
+            f"dd if=/dev/urandom of=/run/step bs=64k count=4 status=none; "
+            f"dd if=/run/step of={disk} bs=64k oflag=direct status=none; sleep 0.5; "
+            f"date -u +%Y-%m-%dT%H:%M:%S.%NZ; sha256sum </run/step").out.split()[:2])
         say(f"step {number}: {steps[-1][0]}")
     return steps
 

@@ -47,13 +47,25 @@ class Oracle:
 
 
 class Writers:
-    """The workers, and what they have acknowledged so far."""
+    """The workers, and what they have acknowledged so far. whole: so many of them write whole blocks only."""
 
-    def __init__(self, guest, disk, seed):
+    def __init__(self, guest, disk, seed, whole=0, pause_ms=0):
         self.guest, self.seed = guest, seed
-        self.commands = [guest.popen(f"exec {lab.HERE}/blocks.py write {disk} {n} {n * REGION} {REGION} {seed}")
+        self.commands = [guest.popen(f"exec {lab.HERE}/blocks.py write {disk} {n} {n * REGION} {REGION} {seed} {int(n < whole)} {pause_ms}")
                          for n in range(WORKERS)]
         self.threads = [command.drain_in_background() for command in self.commands]
+
+    def heard(self):
+        """Bytes of acknowledgements."""
+        return sum(len(command.out) for command in self.commands)
+
+    def acknowledged(self):
+        """Writes."""
+        return sum(command.out.count(b"\n") for command in self.commands)
+
+    def go_on(self, where):
+        before = self.heard()
+        lab.wait_until(lambda: self.heard() >= before + 500, "I/O does not go on", where)
 
     def stop(self, oracle, alive):
         if alive:
@@ -89,26 +101,23 @@ def snapshots(guest, seed, seconds):
         guest.run(f"parallax snap create s/v@r{seed}n{number}")
 
 
-def daemon_rounds(guest, disk, oracle, rounds):
+def daemon_rounds(guest, disk, oracle, rounds, kill=lambda guest, writers: guest.run("runner_down KILL"), whole=0):
     for seed in range(1, rounds + 1):
-        writers = Writers(guest, disk, seed)
+        writers = Writers(guest, disk, seed, whole)
         snapshots(guest, seed, 3)
-        before = sum(len(command.out) for command in writers.commands)
-        guest.run("runner_down KILL; sleep 0.5; runner_up", timeout=60)
-        deadline = time.monotonic() + 60
-        while sum(len(command.out) for command in writers.commands) < before + 500:
-            check(time.monotonic() < deadline, "I/O does not go on after the restart of tcmu-runner")
-            time.sleep(0.2)
+        kill(guest, writers)
+        guest.run("runner_up", timeout=120)
+        writers.go_on("after the restart of tcmu-runner")
         writers.stop(oracle, alive=True)
         oracle.verify(guest, disk)
         say(f"round {seed}: tcmu-runner killed, {oracle.acknowledged} writes acknowledged so far, none missing")
 
 
-def host_rounds(guest, disk, oracle, rounds):
+def host_rounds(guest, disk, oracle, rounds, serve, kill=lambda guest, writers: guest.kill(), whole=0):
     for seed in range(101, 101 + rounds):
-        writers = Writers(guest, disk, seed)
+        writers = Writers(guest, disk, seed, whole)
         snapshots(guest, seed, 3)
-        guest.kill()
+        kill(guest, writers)
         writers.stop(oracle, alive=False)
         guest.start()
         disk = serve(guest, False)
@@ -139,7 +148,7 @@ def test():
         disk = serve(guest, True)
         daemon_rounds(guest, disk, oracle, rounds)
         fio_round(guest, disk)
-        host_rounds(guest, disk, oracle, rounds)
+        host_rounds(guest, disk, oracle, rounds, serve)
         guest.run("target_down; runner_down", timeout=60)
         say(guest.run("parallax store check s", timeout=120).text)
         guest.stop()

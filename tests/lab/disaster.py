@@ -30,17 +30,18 @@ for ((n = 1; ; n++)); do
     head -c $((RANDOM * 4)) /dev/urandom >$ROUND-$n
     sync $ROUND-$n .
     sha256sum $ROUND-$n
+    nap 0.1
 done
 """
 
 # The same place again and again; each time is one at which the disk held what has the checksum.
 STEPS = f"""
 while :; do
-    dd if=/dev/urandom of=/tmp/step bs=64k count={STEP >> 16} status=none
-    dd if=/tmp/step of=$DISK bs=64k oflag=direct status=none
-    sleep {QUIET_S}
-    now=$(date -u +%Y-%m-%dT%H:%M:%S.%NZ)
-    echo "$now $(sha256sum </tmp/step)"
+    dd if=/dev/urandom of=/run/step bs=64k count={STEP >> 16} status=none
+    dd if=/run/step of=$DISK bs=64k oflag=direct status=none
+    nap {QUIET_S}
+    TZ=UTC printf -v now '%(%Y-%m-%dT%H:%M:%S)T.%sZ' "${{EPOCHREALTIME%.*}}" "${{EPOCHREALTIME#*.}}"
+    echo "$now $(sha256sum </run/step)"
 done
 """
 
@@ -135,17 +136,13 @@ class Truth:
 
     def heard(self):
         writers, files, steps = self.load
-        written = sum(len(command.out) for command in writers.commands)
-        return min(written // 20, len(files.lines()), 3 * len(steps.lines()))
+        return min(writers.heard() // 20, len(files.lines()), 3 * len(steps.lines()))
 
     def go_on(self, amount=12, seconds=90):
         """Until every load has acknowledged something more."""
-        deadline = time.monotonic() + seconds
         amount += self.heard()
-        while self.heard() < amount:
-            check(time.monotonic() < deadline, "a load does not go on:",
-                  *(stream.command.err.decode() for stream in self.load[1:]))
-            time.sleep(0.1)
+        lab.wait_until(lambda: self.heard() >= amount, "a load does not go on:",
+                       lambda: [stream.command.err.decode() for stream in self.load[1:]], seconds=seconds)
 
     def end(self, alive):
         writers, files, steps = self.load
@@ -209,9 +206,9 @@ def prepare(alpha, truth):
     """On alpha: disks, a label, a clone that differs from it, continuous protection; all are exported."""
     alpha.run(f"""{ROOT}
 parallax store format demo --volume {VOLUME}
-truncate -s {WEB} /tmp/image
-dd if=/dev/urandom of=/tmp/image bs=1M seek=20 count=4 conv=notrunc status=none # behind what the writers write
-parallax vdi import /tmp/image demo/web
+truncate -s {WEB} /run/image
+dd if=/dev/urandom of=/run/image bs=1M seek=20 count=4 conv=notrunc status=none # behind what the writers write
+parallax vdi import /run/image demo/web
 parallax snap create demo/web@before
 parallax vdi clone demo/web@before demo/web-test
 parallax vdi create demo/log --size 16M

@@ -16,13 +16,19 @@ fail() {
     return 1
 }
 
+# nap SECONDS: a sleep without a program, whose start takes a guest 30 ms of processor time. A pipe that nobody writes to.
+nap() {
+    [ -n "${NAP:-}" ] || exec {NAP}<> <(:)
+    read -rt "$1" -u "$NAP" || :
+}
+
 # wait_for SECONDS COMMAND...: until the command succeeds.
 wait_for() {
     local deadline=$((SECONDS + $1))
     shift
     until "$@" 2>/dev/null; do
         ((SECONDS < deadline)) || fail "gave up waiting: $*" || return
-        sleep 0.1
+        nap 0.1
     done
 }
 
@@ -47,14 +53,17 @@ runner_up() {
     fi
     setsid tcmu-runner --handler-path "$HANDLERS" >>"$RUNNER_OUT" 2>&1 </dev/null &
     echo $! >"$RUNNER_PID"
-    wait_for 20 runner_answers && runner_alive
+    wait_for 60 runner_answers && runner_alive
 }
 
 runner_pid() { cat "$RUNNER_PID"; }
 
-runner_alive() { kill -0 "$(runner_pid)" 2>/dev/null || fail "tcmu-runner is dead"; }
+runner_alive() { ! runner_gone || fail "tcmu-runner is dead"; }
 
-runner_gone() { ! kill -0 "$(runner_pid)" 2>/dev/null; }
+runner_gone() {
+    local pid
+    ! read -r pid <"$RUNNER_PID" || ! kill -0 "$pid" 2>/dev/null
+}
 
 # runner_down [SIGNAL]: TERM is an orderly stop, KILL a crash.
 runner_down() {
@@ -151,11 +160,12 @@ rescan() { iscsiadm -m session --rescan >/dev/null && settled; }
 
 # Without udev the disk nodes come by devtmpfs, asynchronously: wait until every SCSI disk has one.
 settled() {
-    local dev tries
+    local device block tries
     for tries in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        for dev in /sys/class/scsi_disk/*/device; do
-            if ! [ -e "$dev" ] || ! [ -b "/dev/$(basename "$(echo "$dev"/block/sd*)")" ]; then
-                sleep 0.1
+        for device in /sys/class/scsi_disk/*/device; do
+            block=("$device"/block/sd*)
+            if ! [ -b "/dev/${block[0]##*/}" ]; then
+                nap 0.1
                 continue 2
             fi
         done

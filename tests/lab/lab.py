@@ -62,6 +62,15 @@ def check(condition, *words):
         raise Failure(" ".join(str(word) for word in words))
 
 
+def wait_until(condition, *words, seconds=60):
+    """Until condition() is true. A word may be a function, asked when it has not become true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            check(False, *(word() if callable(word) else word for word in words))
+        time.sleep(0.1)
+
+
 def need():
     """Skip with the reason when this machine cannot run guests."""
     if os.geteuid() != 0:
@@ -72,6 +81,15 @@ def need():
             raise Skip(f"{program} is missing: install {package} (tests/install-deps does)")
     if not os.path.exists("/dev/net/tun"):
         raise Skip("/dev/net/tun is missing: guests have no network")
+
+
+def turns(items, count):
+    """So many of the items, others each day (PLX_DAY: those of another day); with PLX_NIGHTLY all of them."""
+    day = int(os.environ.get("PLX_DAY") or time.time() // 86400)
+    items = list(items)
+    if os.environ.get("PLX_NIGHTLY"):
+        return items
+    return [items[(day + n) % len(items)] for n in range(min(count, len(items)))]
 
 
 def built(*names):

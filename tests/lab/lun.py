@@ -5,7 +5,7 @@ import json
 import lab
 from lab import check, say
 
-MINE, NAMED = "iqn.2026-11.org.lab:prepared", "iqn.2026-11.org.parallax:s.v"
+MINE, EMPTY, NAMED = "iqn.2026-11.org.lab:prepared", "iqn.2026-11.org.lab:empty", "iqn.2026-11.org.parallax:s.v"
 IQN = "iqn.2026-11.org.lab:h1"
 # All of a target, so that two of them can be compared.
 DUMP = """python3 -c '
@@ -77,6 +77,16 @@ END""", timeout=60)
     say("what an administrator prepared stays as it was")
 
 
+def what_was_empty(guest):
+    """Without a LUN or an ACL, as 'targetcli /iscsi create' leaves it."""
+    guest.run(f"targetcli /iscsi create {EMPTY}", timeout=60)
+    before = target(guest, EMPTY)
+    guest.run(f"parallax lun create s/v --target {EMPTY} --initiator {IQN}")
+    guest.run("parallax lun delete s/v")
+    check(target(guest, EMPTY) == before, "the empty target is not what it was:", target(guest, EMPTY))
+    say("so does a target that was empty")
+
+
 def test():
     lab.built("handler_parallax.so", "parallax")
     with lab.Lab() as here:
@@ -84,6 +94,7 @@ def test():
         guest.run("runner_up; parallax store format s --volume /dev/ubda; parallax vdi create s/v --size 32M")
         who_may_log_in(guest)
         what_was_prepared(guest)
+        what_was_empty(guest)
         guest.run("runner_down; parallax store check s", timeout=60)
         guest.stop()
 

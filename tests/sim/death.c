@@ -23,6 +23,7 @@ void plx_sim_kill(struct plx_world *w, struct plx_sim_host *host, bool fenced)
     PLX_SIM_TRACE(w, "host %d is %s", (int)(host - w->hosts), fenced ? "fenced" : "killed");
     w->result.kills++;
     host->dead = true;
+    plx_sim_ring_stop(host);
     for (unsigned i = 0; i < w->options.volumes; i++)
         plx_simdisk_stop(host->devices[i], fenced ? PLX_ERR_FENCED : PLX_ERR_LOST);
 }
@@ -30,7 +31,7 @@ void plx_sim_kill(struct plx_world *w, struct plx_sim_host *host, bool fenced)
 /* ---- Recovery ---- */
 
 /* SIM_DEATH-1: extents, and all that the logs name. */
-static bool adopt(struct plx_world *w, struct plx_sim_host *host)
+bool plx_sim_adopt(struct plx_world *w, struct plx_sim_host *host)
 {
     struct plx_fault fault = {0};
 
@@ -163,6 +164,7 @@ static void disown_dead(struct plx_world *w)
 
         if (!disk->vdi || !disk->host->dead)
             continue;
+        plx_sim_ring_leave(w, disk);
         disk->host->zombies[disk->host->zombie_count++] = disk->vdi;
         disk->vdi = NULL;
         disk->host = NULL;
@@ -187,13 +189,17 @@ static void recover_once(struct plx_world *w)
     host = plx_sim_live_host(w);
     if (!host) {
         bury(w, true);
+        if (w->options.ring_strangers && plx_sim_chance(w, w->options.ring_strangers))
+            plx_sim_ring_stranger(w);
+        if (plx_sim_interrupted(w))
+            return;
         host = &w->hosts[plx_sim_below(w, w->options.hosts)];
         if (plx_sim_host_start(w, host, false))
             return;
     }
-    for (unsigned d = 0; w->options.drops && d < w->power.count; d++)
+    for (unsigned d = 0; (w->options.drops || w->options.ring_aside) && d < w->power.count; d++)
         plx_simdisk_heal(w->power.disks[d]); /* who cannot adopt does not open anything */
-    if (!adopt(w, host))
+    if (!plx_sim_adopt(w, host))
         return;
     if (w->options.drops && plx_sim_chance(w, 30))
         plx_simdisk_drop_flush(w->power.disks[plx_sim_below(w, w->power.count)],
@@ -312,6 +318,9 @@ static struct plx_world *fork_world(const struct plx_world *w, const uint8_t *fa
     f->next_id = w->next_id;
     f->step = w->step;
     f->is_fork = true;
+    f->ring_disk = w->ring_disk;
+    f->ring_set_aside = w->ring_set_aside;
+    memcpy(f->ring_doubted, w->ring_doubted, sizeof f->ring_doubted);
     f->growing = w->growing;
     f->growing_to = w->growing_to;
     f->scratch = malloc(PLX_SIM_IO_SECTORS * PLX_SECTOR);
@@ -337,7 +346,17 @@ static struct plx_world *fork_world(const struct plx_world *w, const uint8_t *fa
 /* SIM_DEATH-3 */
 static void judge(struct plx_world *f)
 {
+    if (f->options.ring_members > 1 && !f->options.ring_aside &&
+        plx_sim_chance(f, 40)) /* SIM_RINGS-6 */
+        f->ring_only = 1 + (unsigned)plx_sim_below(f, f->options.ring_members);
+    if (f->ring_only && f->ring_set_aside && f->ring_doubted[f->ring_only - 1])
+        f->ring_only = 0;
     plx_sim_recover(f);
+    if (f->ring_refused) {
+        f->result.members_refused++;
+        plx_simpower_cut(&f->power);
+        return;
+    }
     if (f->growing && !plx_sim_interrupted(f) && plx_sim_chance(f, 50))
         plx_sim_grow(f);
     for (unsigned i = 0; i < 6 && !plx_sim_interrupted(f); i++)
@@ -374,6 +393,12 @@ static void try_fork(struct plx_world *w, const uint8_t *fates, unsigned volatil
     plx_sim_free(f, &result);
     w->result.sectors_checked += result.sectors_checked;
     w->result.recovery_crashes += result.recovery_crashes;
+    w->result.replayed += result.replayed;
+    w->result.undrained += result.undrained;
+    w->result.members_refused += result.members_refused;
+    w->result.strangers += result.strangers;
+    w->result.discarded += result.discarded;
+    w->result.rings_aside += result.rings_aside;
     if (result.failed) {
         w->result.failed = true;
         memcpy(w->result.failure, result.failure, sizeof w->result.failure);
@@ -439,8 +464,8 @@ void plx_sim_on_event(void *world)
         struct plx_sim_host *host = plx_sim_random_host(w);
 
         if (host)
-            plx_sim_kill(w, host, plx_sim_chance(w, 50));
+            plx_sim_kill(w, host, !host->ring && plx_sim_chance(w, 50));
     }
-    if (w->forks_on && w->power.events % fork_every(w) == 0)
+    if (w->forks_on && !w->forks_paused && w->power.events % fork_every(w) == 0)
         plx_sim_fork_now(w);
 }

@@ -55,6 +55,7 @@ void plx_sim_disk_fork(const struct plx_sim_disk *disk, struct plx_sim_disk *ret
 
     fork.host = NULL;
     fork.vdi = NULL;
+    fork.ringed = NULL;
     fork.in_flight = fork.automatic = 0;
     fork.still = false;
     if (disk->oracle)

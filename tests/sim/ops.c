@@ -16,12 +16,16 @@
 /* ---- Completions ---- */
 
 /* INV-8: what needs no block for data goes on when there is none, as long as history has not used
- * up what is reserved for metadata, too; a flush in any case. */
+ * up what is reserved for metadata, too; a flush in any case. With a ring, what is answered by the
+ * store waits behind writes that may lack room (RINGED_REQUESTS-4, RINGED_REQUESTS-5). */
 static bool may_lack_space(const struct plx_sim_op *op)
 {
     const struct plx_request *request = &op->request;
     bool whole = (request->offset | request->length) % PLX_BLOCK_SIZE == 0;
 
+    if (op->disk->ringed &&
+        (request->op == PLX_SNAPSHOT || request->op == PLX_LABEL || request->op == PLX_RESIZE))
+        return true;
     if (request->op == PLX_WRITE || request->op == PLX_COMPARE_WRITE ||
         (request->op == PLX_UNMAP && !whole))
         return true;
@@ -115,6 +119,8 @@ static void snapshot_ended(struct plx_sim_op *op)
 
     plx_oracle_view_close(op->disk->oracle, snapshot->view);
     expect_success(op, "snapshot");
+    if (op->request.result == PLX_ERR_NOSPACE && op->disk->ringed && !op->request.seq)
+        snapshot->never = true; /* it did not even get a number there */
     if (op->request.result)
         return; /* never taken, or taken and not told: it stays unknown */
     plx_sim_snapshot_taken(op->disk, snapshot, op->request.seq, op->request.time_ns);
@@ -507,6 +513,18 @@ void plx_sim_share(struct plx_world *w, struct plx_sim_disk *disk, uint64_t bloc
         share_block(w, disk, block, 0, joins, joins_at);
 }
 
+/* Where its ring has stopped, a snapshot that waits for the disk's log is logged behind a new size
+ * that was asked for after it: both were under way. Elsewhere they keep their order. */
+static void resize_overtakes(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    for (unsigned i = 0; i < PLX_SIM_OPS; i++) {
+        const struct plx_sim_op *op = &w->ops[i];
+
+        if (op->busy && op->disk == disk && op->request.op == PLX_SNAPSHOT)
+            disk->snapshots[op->snapshot].size_max = disk->resizing;
+    }
+}
+
 void plx_sim_resize(struct plx_world *w, struct plx_sim_disk *disk, uint64_t bytes)
 {
     struct plx_sim_op *op = plx_sim_op_new(w, disk);
@@ -515,6 +533,8 @@ void plx_sim_resize(struct plx_world *w, struct plx_sim_disk *disk, uint64_t byt
         return;
     op->request.op = PLX_RESIZE;
     op->request.length = disk->resizing = bytes;
+    if (w->options.ring_segments && plx_sim_faulty(w))
+        resize_overtakes(w, disk);
     plx_sim_op_submit(w, op);
 }
 
@@ -549,11 +569,33 @@ static struct plx_view *rewound_view(const struct plx_sim_disk *disk)
     return view;
 }
 
+/* The first that was ordered with this number, which is 0 for one of an interval. NULL: none. */
+static struct plx_sim_snapshot *awaited(struct plx_sim_disk *disk, uint64_t expected_seq)
+{
+    for (unsigned i = 0; i < disk->snapshot_count; i++)
+        if (disk->snapshots[i].awaited && disk->snapshots[i].expected_seq == expected_seq)
+            return &disk->snapshots[i];
+    return NULL;
+}
+
+/* It may be taken by a batch that is found after a crash: it stays unknown. */
+static void automatic_dropped(struct plx_sim_disk *disk, struct plx_sim_snapshot *snapshot)
+{
+    snapshot->awaited = false;
+    snapshot->dropped = true;
+    disk->automatic--;
+    plx_view_free(snapshot->exact);
+    snapshot->exact = NULL;
+}
+
 static void automatic_ordered(struct plx_world *w, struct plx_sim_disk *disk, uint64_t seq)
 {
-    struct plx_sim_snapshot *snapshot = plx_sim_snapshot_add(disk);
+    struct plx_sim_snapshot *snapshot, *before = seq ? NULL : awaited(disk, 0);
     uint64_t sectors = disk->size / PLX_SECTOR;
 
+    if (before && w->options.ring_segments && plx_sim_faulty(w)) /* its ring has stopped */
+        automatic_dropped(disk, before);
+    snapshot = plx_sim_snapshot_add(disk);
     if (!snapshot) {
         plx_sim_fail(w, "VDI %u took more snapshots than a model has room for", disk->slot);
         return;
@@ -562,6 +604,7 @@ static void automatic_ordered(struct plx_world *w, struct plx_sim_disk *disk, ui
         .size_min = disk->size,
         .size_max = disk->resizing ? disk->resizing : disk->size,
         .awaited = true,
+        .opening = !disk->vdi,
         .expected_seq = seq,
     };
     plx_sim_note_time(w, snapshot);
@@ -574,15 +617,6 @@ static void automatic_ordered(struct plx_world *w, struct plx_sim_disk *disk, ui
     }
     plx_oracle_view_close(disk->oracle, snapshot->exact);
     disk->automatic++;
-}
-
-/* The first that was ordered with this number, which is 0 for one of an interval. NULL: none. */
-static struct plx_sim_snapshot *awaited(struct plx_sim_disk *disk, uint64_t expected_seq)
-{
-    for (unsigned i = 0; i < disk->snapshot_count; i++)
-        if (disk->snapshots[i].awaited && disk->snapshots[i].expected_seq == expected_seq)
-            return &disk->snapshots[i];
-    return NULL;
 }
 
 /* One of an interval gets its number when it is logged, and tells it only if it was taken. By then
@@ -599,13 +633,12 @@ static void automatic_ended(struct plx_world *w, struct plx_sim_disk *disk, bool
                      disk->slot, (unsigned long long)seq);
         return;
     }
-    snapshot->awaited = false;
-    disk->automatic--;
-    if (!taken) { /* or taken by a batch that is found after a crash: it stays unknown */
-        plx_view_free(snapshot->exact);
-        snapshot->exact = NULL;
+    if (!taken) {
+        automatic_dropped(disk, snapshot);
         return;
     }
+    snapshot->awaited = false;
+    disk->automatic--;
     plx_oracle_view_close(disk->oracle, snapshot->view);
     plx_view_free(snapshot->view);
     snapshot->view = snapshot->exact;

@@ -7,6 +7,7 @@
  *   readback.c  everything read and compared
  *   clocks.c    time that passes, and clocks that jump
  *   grow.c      the store becomes larger
+ *   rings.c     the write-back ring of its host
  *   death.c     power cuts, kills, recovery; forks and their judgement
  *   swarm.c     a random run
  */
@@ -16,6 +17,7 @@
 #include <stdio.h>
 
 #include "engine/engine.h"
+#include "engine/ring/ringed.h"
 #include "sim/oracle.h"
 #include "sim/simdisk.h"
 #include "sim/simenv.h"
@@ -29,6 +31,7 @@
 #define PLX_SIM_NUMBERS 16384u /* of snapshots */
 #define PLX_SIM_OPS 64u
 #define PLX_SIM_READERS 3u
+#define PLX_SIM_RING_DEVICES 12u
 #define PLX_SIM_IO_SECTORS 4096u
 
 /* ---- model.c ---- */
@@ -43,10 +46,12 @@ struct plx_sim_snapshot {
     /* An automatic one that is not through: its number if that is known, and what it holds exactly;
      * the view above also allows what was written since, for it may be taken later after all. */
     bool awaited;
+    bool opening; /* ordered while its disk was being opened */
     uint64_t expected_seq;
     struct plx_view *exact;
-    bool going; /* it may have been let go */
-    bool never; /* it was not taken, for sure */
+    bool going;   /* it may have been let go */
+    bool never;   /* it was not taken, for sure */
+    bool dropped; /* it was said not to be taken */
 };
 
 struct plx_sim_label {
@@ -82,7 +87,9 @@ struct plx_sim_disk {
     uint64_t gone[PLX_SIM_NUMBERS / 64];
     uint64_t holder; /* the instance that has its lock; 0: nobody */
     struct plx_sim_host *host;
-    struct plx_vdi *vdi; /* NULL: not open */
+    struct plx_vdi *vdi;       /* NULL: not open */
+    struct plx_ringed *ringed; /* NULL: without a ring */
+    bool discarded;            /* what a ring had of it was, since it was last open */
     bool write_back;
     uint64_t mode_changes;
     unsigned in_flight, automatic; /* requests; automatic snapshots that are awaited */
@@ -121,6 +128,12 @@ struct plx_sim_host {
     struct plx_world *world;
     struct plx_store *store; /* NULL: not at work */
     struct plx_device *devices[PLX_SIM_DISKS];
+    struct plx_device *ring_devices[PLX_SIM_RING_DEVICES]; /* open; none: it has no ring */
+    unsigned ring_device_count;
+    struct plx_device *ring_member[PLX_RING_MEMBERS]; /* each member's newest; or NULL */
+    struct plx_ring *ring;
+    struct plx_ringed_host *ringed;
+    uint64_t lacks; /* blocks that were promised to what the ring has, and that are not there */
     uint64_t instance;
     bool dead;        /* killed or fenced; its store is still to be closed */
     unsigned sharing; /* requests under way, while it lives: nobody collects meanwhile */
@@ -181,11 +194,20 @@ struct plx_world {
     uint64_t kill_at; /* a host dies with this event; 0: never */
     bool turning;     /* all hosts are being turned */
     unsigned
-        meanwhile; /* requests that disks may still get during the synchronous call under way */
-    bool ended;    /* every host as it should */
+        meanwhile;  /* requests that disks may still get during the synchronous call under way */
+    bool ended;     /* every host as it should */
+    bool rings_off; /* disks that are closed leave nothing on the ring */
+    /* Members of the ring: the first one's disk; which of them do not work; which may lack
+     * something; whether one is being added; the only one that is there, plus 1; whether that was
+     * refused. */
+    unsigned ring_disk;
+    bool ring_broken[PLX_RING_MEMBERS], ring_doubted[PLX_RING_MEMBERS], ring_adding, ring_set_aside;
+    unsigned ring_only;
+    bool ring_refused;
+    bool ring_had_no_room;
     unsigned deletions;         /* of disks */
     struct plx_sim_disk *fresh; /* its newest snapshot was acknowledged just now; or NULL */
-    bool is_fork, forking, forks_on;
+    bool is_fork, forking, forks_on, forks_paused;
     /* What plx_sim_grow() does, or was doing when the power failed. */
     enum plx_sim_growing growing;
     uint64_t growing_to; /* extents */
@@ -309,6 +331,42 @@ void plx_sim_ages_before(const struct plx_world *w, const struct plx_sim_disk *d
 void plx_sim_ages_after(struct plx_world *w, const struct plx_sim_disk *disk,
                         const struct plx_sim_ages *ages);
 
+/* ---- rings.c ---- */
+
+void plx_sim_ring_make(struct plx_world *w);
+/* With a host's store, once it is open; before it is closed; when the host dies. */
+void plx_sim_ring_start(struct plx_world *w, struct plx_sim_host *host);
+void plx_sim_ring_end(struct plx_world *w, struct plx_sim_host *host);
+void plx_sim_ring_stop(struct plx_sim_host *host);
+/* plx_vdi_open() on a host that has its ring open. */
+int plx_sim_ring_open(struct plx_world *w, struct plx_sim_disk *disk, struct plx_sim_host *host,
+                      const struct plx_vdi_open_options *options, struct plx_vdi **ret_vdi,
+                      struct plx_fault *fault);
+/* Before the disk is closed or abandoned; what is on the ring stays. */
+void plx_sim_ring_leave(struct plx_world *w, struct plx_sim_disk *disk);
+/* False: it is not off, because of a fault or a death. */
+bool plx_sim_ring_off(struct plx_world *w, struct plx_sim_disk *disk);
+/* Before its automatic snapshots are looked at, if it takes any. Returns the last one that the
+ * store has, or more. */
+uint64_t plx_sim_ring_drain(struct plx_world *w, struct plx_sim_disk *disk);
+/* The last one that store and ring have. */
+uint64_t plx_sim_ring_snapshots(const struct plx_sim_disk *disk, uint64_t on_store);
+/* After a turn of all loops. */
+void plx_sim_ring_turned(struct plx_world *w);
+/* A ring is full, and the store too: whoever waits for requests makes room. */
+void plx_sim_ring_unstick(struct plx_world *w);
+/* Of a store that was full: it is not any more, and everything is opened again. */
+void plx_sim_ring_make_room(struct plx_world *w);
+/* Nobody is at work. A host without the ring opens the store, and disks that the ring may have
+ * writes of, and goes. */
+void plx_sim_ring_stranger(struct plx_world *w);
+/* Opens it again if it has stopped. */
+void plx_sim_ring_revive(struct plx_world *w);
+/* Turns a disk's ring on or off. */
+void plx_sim_ring_step(struct plx_world *w);
+/* A member is lost, or added again. */
+void plx_sim_ring_members_step(struct plx_world *w);
+
 /* ---- collect.c ---- */
 
 /* A whole collection on a host, or as much as comes of it; other things happen meanwhile. */
@@ -364,6 +422,9 @@ void plx_sim_check_sectors(struct plx_world *w, const struct plx_view *view, uin
 void plx_sim_verify_live(struct plx_world *w, struct plx_sim_disk *disk, bool durable,
                          const char *what);
 struct plx_sim_snapshot *plx_sim_snapshot_pick(struct plx_world *w, struct plx_sim_disk *disk);
+/* The same, of what the store has: not from within a turn of the loop. */
+struct plx_sim_snapshot *plx_sim_snapshot_pick_drained(struct plx_world *w,
+                                                       struct plx_sim_disk *disk);
 void plx_sim_verify_snapshot(struct plx_world *w, struct plx_sim_disk *disk,
                              struct plx_sim_snapshot *snapshot);
 void plx_sim_verify_runs(struct plx_world *w, struct plx_sim_disk *disk,
@@ -382,6 +443,8 @@ void plx_sim_revive(struct plx_world *w);
 
 /* ---- death.c ---- */
 
+/* False: a death came between, or a failure. */
+bool plx_sim_adopt(struct plx_world *w, struct plx_sim_host *host);
 /* Opens a disk that is not and reads it back: nothing is written to it before everything that was
  * in doubt is known. */
 void plx_sim_recover_disk(struct plx_world *w, struct plx_sim_host *host,

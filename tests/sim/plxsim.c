@@ -20,6 +20,13 @@ static const char usage[] =
     "               --reuse   as --full, without snapshots; what a key frame frees is written at "
     "once\n"
     "               --history snapshots, clones and rewinds, of which most are let go again\n"
+    "               --ring    small disks of a host with a write-back ring; as --states\n"
+    "               --ring-full such ones on a store that gets full\n"
+    "               --ring-mirror such ones with a ring of two members, which fail and come back\n"
+    "               --ring-hosts such ones, and another host that comes without the ring\n"
+    "               --rings   the last four in turn\n"
+    "               --ring-faults such ones whose devices fail for a while: one in ten of these\n"
+    "                         is judged to have failed, and nobody knows yet who is wrong\n"
     "               --all     --model, --crash and --states in turn\n"
     "  --seed N     one run, bit for bit the same each time\n"
     "  --from N     many, from this seed on: --count N of them, or for --seconds N\n"
@@ -36,6 +43,12 @@ enum profile {
     FULL,
     REUSE,
     HISTORY,
+    RING,
+    RING_FULL,
+    RING_MIRROR,
+    RING_HOSTS,
+    RINGS,
+    RING_FAULTS,
     ALL,
 };
 
@@ -45,6 +58,8 @@ static void options_for(enum profile profile, uint64_t seed, struct plx_world_op
     static const enum profile turns[] = {MODEL, CRASH, MODEL, CRASH, STATES,
                                          MODEL, CRASH, MODEL, CRASH};
 
+    if (profile == RINGS)
+        profile = RING + seed % (RINGS - RING);
     if (profile == ALL)
         profile = turns[seed % (sizeof turns / sizeof turns[0])];
     if (profile == STATES)
@@ -53,6 +68,16 @@ static void options_for(enum profile profile, uint64_t seed, struct plx_world_op
         plx_world_options_full(seed, true, ret);
     else if (profile == REUSE)
         plx_world_options_reuse(seed, ret);
+    else if (profile == RING)
+        plx_world_options_ring(seed, ret);
+    else if (profile == RING_FULL)
+        plx_world_options_ring_full(seed, ret);
+    else if (profile == RING_MIRROR)
+        plx_world_options_ring_mirror(seed, ret);
+    else if (profile == RING_FAULTS)
+        plx_world_options_ring_faults(seed, ret);
+    else if (profile == RING_HOSTS)
+        plx_world_options_ring_hosts(seed, ret);
     else if (profile == HISTORY)
         plx_world_options_history(seed, ret);
     else
@@ -130,6 +155,18 @@ static bool parse(int argc, char **argv, struct plan *plan)
             plan->profile = REUSE;
         else if (!strcmp(argv[i], "--history"))
             plan->profile = HISTORY;
+        else if (!strcmp(argv[i], "--ring"))
+            plan->profile = RING;
+        else if (!strcmp(argv[i], "--ring-full"))
+            plan->profile = RING_FULL;
+        else if (!strcmp(argv[i], "--ring-mirror"))
+            plan->profile = RING_MIRROR;
+        else if (!strcmp(argv[i], "--ring-faults"))
+            plan->profile = RING_FAULTS;
+        else if (!strcmp(argv[i], "--ring-hosts"))
+            plan->profile = RING_HOSTS;
+        else if (!strcmp(argv[i], "--rings"))
+            plan->profile = RINGS;
         else if (!strcmp(argv[i], "--all"))
             plan->profile = ALL;
         else if (!strcmp(argv[i], "--trace"))
@@ -189,6 +226,17 @@ int main(int argc, char **argv)
     }
     printf("%llu runs, %llu failed: ", (unsigned long long)sum.runs, (unsigned long long)failed);
     print(&sum);
+    if (plan.profile >= RING && plan.profile < ALL)
+        printf(
+            "%llu times a ring was turned on or off, %llu disks opened with records on it, %llu "
+            "times without room for those, %llu members lost and %llu added, %llu times the last "
+            "one was refused, %llu rings stopped, %llu disks "
+            "went on without, another host looked at %llu and discarded writes of %llu\n",
+            (unsigned long long)sum.ring_turns, (unsigned long long)sum.replayed,
+            (unsigned long long)sum.undrained, (unsigned long long)sum.members_lost,
+            (unsigned long long)sum.members_added, (unsigned long long)sum.members_refused,
+            (unsigned long long)sum.rings_stopped, (unsigned long long)sum.rings_aside,
+            (unsigned long long)sum.strangers, (unsigned long long)sum.discarded);
     if (sum.runs == 1)
         printf("hash %016llx\n", (unsigned long long)result.trace_hash);
     return failed != 0;

@@ -123,6 +123,15 @@ struct plx_sim_snapshot *plx_sim_snapshot_pick(struct plx_world *w, struct plx_s
     return plx_sim_snapshot_kept(disk, snapshot) ? snapshot : NULL;
 }
 
+struct plx_sim_snapshot *plx_sim_snapshot_pick_drained(struct plx_world *w,
+                                                       struct plx_sim_disk *disk)
+{
+    uint64_t last = plx_sim_ring_drain(w, disk);
+    struct plx_sim_snapshot *snapshot = plx_sim_snapshot_pick(w, disk);
+
+    return snapshot && snapshot->seq <= last ? snapshot : NULL;
+}
+
 /* Its own host's, or any: an instant needs no lock. */
 static struct plx_sim_host *host_for(struct plx_world *w, const struct plx_sim_disk *disk)
 {
@@ -312,7 +321,10 @@ static void forget_unlisted(struct plx_sim_disk *disk)
         }
 }
 
-static void verify_list(struct plx_world *w, struct plx_sim_host *host, struct plx_sim_disk *disk)
+/* last: of those that the store has, if that is known; all that have a greater number are on a ring
+ * perhaps. */
+static void verify_list(struct plx_world *w, struct plx_sim_host *host, struct plx_sim_disk *disk,
+                        uint64_t last)
 {
     struct listing listing = {0};
     struct plx_vdi_info info = {0};
@@ -322,7 +334,8 @@ static void verify_list(struct plx_world *w, struct plx_sim_host *host, struct p
     int error;
 
     for (unsigned i = 0; i < disk->snapshot_count; i++)
-        if (plx_sim_snapshot_kept(disk, &disk->snapshots[i]) && disk->snapshots[i].seq > before)
+        if (plx_sim_snapshot_kept(disk, &disk->snapshots[i]) && disk->snapshots[i].seq > before &&
+            disk->snapshots[i].seq <= last)
             before = disk->snapshots[i].seq;
     error = plx_vdi_read_info(host->store, disk->slot, &info, &fault);
     if (!error)
@@ -348,7 +361,8 @@ static void verify_list(struct plx_world *w, struct plx_sim_host *host, struct p
         }
     }
     name_listed(w, disk, &listing, stays);
-    if (stays && !disk->in_flight && !disk->automatic)
+    /* What a ring still has may be listed later, though nobody was told that it was taken. */
+    if (stays && last == UINT64_MAX && !disk->in_flight && !disk->automatic)
         forget_unlisted(disk);
 }
 
@@ -403,9 +417,10 @@ static void verify_labels(struct plx_world *w, struct plx_sim_host *host, struct
 void plx_sim_verify_lists(struct plx_world *w, struct plx_sim_disk *disk)
 {
     struct plx_sim_host *host = host_for(w, disk);
+    uint64_t last = plx_sim_ring_drain(w, disk);
 
-    if (host)
-        verify_list(w, host, disk);
+    if (host && !host->dead)
+        verify_list(w, host, disk, last);
     if (host && !plx_sim_interrupted(w) && !host->dead)
         verify_labels(w, host, disk);
 }
@@ -468,7 +483,8 @@ static void verify_instants(struct plx_world *w, unsigned snapshots)
         plx_sim_verify_lists(w, disk);
         for (unsigned s = 0; s < disk->snapshot_count && !plx_sim_interrupted(w); s++)
             if (plx_sim_snapshot_kept(disk, &disk->snapshots[s]) &&
-                plx_sim_below(w, disk->snapshot_count) < snapshots)
+                plx_sim_below(w, disk->snapshot_count) < snapshots &&
+                plx_sim_ring_drain(w, disk) >= disk->snapshots[s].seq) /* it may be a new one */
                 plx_sim_verify_snapshot(w, disk, &disk->snapshots[s]);
     }
 }
@@ -537,12 +553,14 @@ static void collect_at_the_end(struct plx_world *w, unsigned snapshots)
 void plx_sim_finish(struct plx_world *w, unsigned snapshots)
 {
     plx_sim_drain(w);
+    plx_sim_ring_make_room(w);
     for (unsigned i = 0; i < w->options.vdis && !w->result.failed; i++)
         if (w->vdis[i].vdi)
             plx_sim_verify_live(w, &w->vdis[i], false, "at the end");
     verify_instants(w, snapshots);
     for (unsigned i = 0; i < PLX_SIM_READERS; i++)
         plx_sim_reader_close(w, &w->readers[i]);
+    w->rings_off = true;
     w->ended = plx_sim_stop_all(w);
     for (unsigned i = 0; i < PLX_SIM_HOSTS; i++)
         plx_sim_host_drop(w, &w->hosts[i]);

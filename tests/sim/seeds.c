@@ -63,4 +63,14 @@ void plx_world_result_add(struct plx_world_result *sum, const struct plx_world_r
     sum->states += result->states;
     sum->io_events += result->io_events;
     sum->nospace += result->nospace;
+    sum->ring_turns += result->ring_turns;
+    sum->replayed += result->replayed;
+    sum->undrained += result->undrained;
+    sum->strangers += result->strangers;
+    sum->discarded += result->discarded;
+    sum->rings_aside += result->rings_aside;
+    sum->rings_stopped += result->rings_stopped;
+    sum->members_lost += result->members_lost;
+    sum->members_added += result->members_added;
+    sum->members_refused += result->members_refused;
 }

@@ -757,6 +757,11 @@ void plx_simdisk_resize(struct plx_simdisk *disk, uint64_t bytes)
     free(other);
 }
 
+uint64_t plx_simdisk_bytes(const struct plx_simdisk *disk)
+{
+    return disk->options.bytes;
+}
+
 void plx_simdisk_peek(const struct plx_simdisk *disk, uint64_t offset, void *buffer, size_t bytes)
 {
     image_read(&disk->seen, offset, buffer, bytes);

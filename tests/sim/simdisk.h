@@ -86,6 +86,7 @@ void plx_simdisk_stop(struct plx_device *device, int error);
 /* 100: nothing completes until that is less. */
 void plx_simdisk_set_patience(struct plx_simdisk *disk, unsigned per_cent);
 void plx_simdisk_resize(struct plx_simdisk *disk, uint64_t bytes);
+uint64_t plx_simdisk_bytes(const struct plx_simdisk *disk);
 
 /* The image as a reader would see it now, and changes behind the engine's back. */
 void plx_simdisk_peek(const struct plx_simdisk *disk, uint64_t offset, void *buffer, size_t bytes);

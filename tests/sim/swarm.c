@@ -60,7 +60,7 @@ static void long_step(struct plx_world *w)
     }
     if (disk->state != PLX_SIM_LIVE)
         return;
-    snapshot = plx_sim_snapshot_pick(w, disk);
+    snapshot = plx_sim_snapshot_pick_drained(w, disk);
     switch (plx_sim_below(w, 13)) {
     case 0:
     case 1:
@@ -148,9 +148,9 @@ static void forget_by_policy(struct plx_world *w, struct plx_sim_disk *disk,
 static void forget_any(struct plx_world *w)
 {
     struct plx_sim_disk *disk = &w->vdis[plx_sim_below(w, w->options.vdis)];
-    const struct plx_sim_snapshot *last = plx_sim_snapshot_pick(w, disk);
+    const struct plx_sim_snapshot *last = plx_sim_snapshot_pick_drained(w, disk);
     const struct plx_sim_snapshot *first =
-        plx_sim_chance(w, 50) ? plx_sim_snapshot_pick(w, disk) : NULL;
+        plx_sim_chance(w, 50) ? plx_sim_snapshot_pick_drained(w, disk) : NULL;
     struct plx_thin thin = {0};
 
     if (!last)
@@ -175,7 +175,7 @@ static void forget_any(struct plx_world *w)
 static void rewind_any(struct plx_world *w)
 {
     struct plx_sim_disk *disk = &w->vdis[plx_sim_below(w, w->options.vdis)];
-    const struct plx_sim_snapshot *snapshot = plx_sim_snapshot_pick(w, disk);
+    const struct plx_sim_snapshot *snapshot = plx_sim_snapshot_pick_drained(w, disk);
 
     if (snapshot)
         plx_sim_rewind(w, disk, snapshot);
@@ -238,6 +238,7 @@ static void inject_lie(struct plx_world *w)
 
 void plx_sim_revive(struct plx_world *w)
 {
+    plx_sim_ring_revive(w);
     for (unsigned i = 0; i < w->options.vdis; i++) {
         struct plx_sim_disk *disk = &w->vdis[i];
         struct plx_sim_host *host;
@@ -249,6 +250,7 @@ void plx_sim_revive(struct plx_world *w)
             plx_simdisk_heal(w->power.disks[d]);
         if (disk->vdi) {
             plx_sim_drain_disk(w, disk);
+            plx_sim_ring_leave(w, disk);
             plx_vdi_abandon(disk->vdi);
             disk->vdi = NULL;
             disk->host = NULL;
@@ -267,7 +269,11 @@ static void look_twice(struct plx_world *w, struct plx_sim_disk *disk,
 {
     uint64_t seq = snapshot->seq;
 
-    plx_sim_verify_snapshot(w, disk, snapshot);
+    if (plx_sim_ring_drain(w, disk) < seq)
+        return;
+    snapshot = plx_sim_snapshot_find(disk, seq);
+    if (snapshot)
+        plx_sim_verify_snapshot(w, disk, snapshot);
     if (!disk->in_flight || plx_sim_interrupted(w) || !plx_sim_chance(w, 50))
         return;
     plx_sim_drain_disk(w, disk);
@@ -305,6 +311,10 @@ static void one_step(struct plx_world *w)
         plx_sim_protect(w, &w->vdis[plx_sim_below(w, w->options.vdis)]);
         w->meanwhile = 0;
     }
+    if (o->ring_weight && plx_sim_below(w, 1000) < o->ring_weight)
+        plx_sim_ring_step(w);
+    if (o->ring_members > 1 && !plx_sim_faulty(w) && plx_sim_chance(w, 5))
+        plx_sim_ring_members_step(w);
     if (plx_sim_below(w, 1000) < w->options.sync_weight) {
         w->meanwhile = MEANWHILE_MAX;
         if (plx_sim_chance(w, 8))
@@ -368,6 +378,8 @@ static void run(struct plx_world *w)
         plx_simdisk_heal(w->power.disks[d]);
     if (plx_sim_faulty(w) || o->lies)
         plx_sim_revive(w);
+    if (o->ring_segments)
+        plx_sim_recover(w);
     plx_sim_finish(w, 20);
 }
 
@@ -549,5 +561,80 @@ void plx_world_options_states(uint64_t seed, struct plx_world_options *ret)
     o.fork_every = 1 + (unsigned)plx_simrng_below(&rng, 7);
     o.forks_dense = 250;
     o.forks = 8 + (unsigned)plx_simrng_below(&rng, 24);
+    *ret = o;
+}
+
+void plx_world_options_ring(uint64_t seed, struct plx_world_options *ret)
+{
+    struct plx_simrng rng = {seed * 7 + 5};
+    struct plx_world_options o;
+
+    plx_world_options_states(seed, &o);
+    o.hosts = 1;
+    o.volumes = 1;
+    o.tight = false;
+    o.faults = o.drops = o.lies = 0;
+    o.clock_weight = 0;
+    o.volatile_cache = true;
+    o.steps = 300;
+    o.in_flight = o.in_flight < 4 ? 4 : o.in_flight;
+    o.crashes = 2;
+    o.kills = (unsigned)plx_simrng_below(&rng, 3);
+    o.ring_members = 1;
+    o.ring_segments = 4 + (unsigned)plx_simrng_below(&rng, 40);
+    o.ring_memory = plx_simrng_chance(&rng, 50) ? 1 : 0;
+    o.ring_weight = 5 + (unsigned)plx_simrng_below(&rng, 30);
+    *ret = o;
+}
+
+void plx_world_options_ring_full(uint64_t seed, struct plx_world_options *ret)
+{
+    struct plx_simrng rng = {seed * 11 + 3};
+    struct plx_world_options o;
+
+    plx_world_options_ring(seed, &o);
+    o.tight = true;
+    o.volume_bytes = (uint64_t)(6 + plx_simrng_below(&rng, 6)) << 20;
+    o.vdi_bytes = (uint64_t)(48 + plx_simrng_below(&rng, 80)) << 12;
+    o.vdis = 2 + (unsigned)plx_simrng_below(&rng, 2);
+    o.steps = 400;
+    o.fork_every *= 6;
+    o.forks_dense = 100;
+    *ret = o;
+}
+
+void plx_world_options_ring_mirror(uint64_t seed, struct plx_world_options *ret)
+{
+    struct plx_world_options o;
+
+    plx_world_options_ring(seed, &o);
+    o.ring_members = 2;
+    o.fork_every *= 2;
+    *ret = o;
+}
+
+void plx_world_options_ring_faults(uint64_t seed, struct plx_world_options *ret)
+{
+    struct plx_simrng rng = {seed * 13 + 9};
+    struct plx_world_options o;
+
+    plx_world_options_ring(seed, &o);
+    o.faults = plx_simrng_chance(&rng, 60) ? 1 + (unsigned)plx_simrng_below(&rng, 4) : 0;
+    o.drops =
+        !o.faults || plx_simrng_chance(&rng, 60) ? 1 + (unsigned)plx_simrng_below(&rng, 5) : 0;
+    o.ring_members = plx_simrng_chance(&rng, 30) ? 2 : 1;
+    o.ring_aside = true;
+    o.fork_every *= 3;
+    *ret = o;
+}
+
+void plx_world_options_ring_hosts(uint64_t seed, struct plx_world_options *ret)
+{
+    struct plx_world_options o;
+
+    plx_world_options_ring(seed, &o);
+    o.ring_strangers = 60;
+    o.kills++;
+    o.fork_every *= 2;
     *ret = o;
 }

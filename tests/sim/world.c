@@ -15,6 +15,7 @@
 
 #include "sim/parts.h"
 
+#define VAIN_TURNS 20000u
 #define PROTECT_STEP_NS 20000 /* so that intervals pass within a few turns */
 
 /* ---- Small things ---- */
@@ -56,7 +57,7 @@ void plx_sim_hash_in(struct plx_world *w, uint64_t value)
 
 bool plx_sim_interrupted(const struct plx_world *w)
 {
-    return w->power.off || w->result.failed;
+    return w->power.off || w->result.failed || w->ring_refused;
 }
 
 bool plx_sim_faulty(const struct plx_world *w)
@@ -74,7 +75,7 @@ bool plx_sim_used_up(const struct plx_world *w)
 
 bool plx_sim_excused(struct plx_world *w, const struct plx_sim_host *host, int error)
 {
-    if (w->power.off || !host || host->dead)
+    if (w->power.off || !host || host->dead || w->ring_refused) /* SIM_RINGS-6 */
         return true;
     if (error == PLX_ERR_NOSPACE && (w->options.tight || plx_sim_used_up(w))) {
         w->result.nospace++;
@@ -158,6 +159,8 @@ int plx_sim_host_start(struct plx_world *w, struct plx_sim_host *host, bool read
     } else {
         host->env.store = host->store;
         plx_sim_register_extents(w, host->store);
+        if (!read_only)
+            plx_sim_ring_start(w, host);
     }
     return error;
 }
@@ -167,6 +170,7 @@ void plx_sim_host_drop(struct plx_world *w, struct plx_sim_host *host)
     for (unsigned i = 0; i < PLX_SIM_READERS; i++)
         if (w->readers[i].host == host)
             plx_sim_reader_close(w, &w->readers[i]);
+    plx_sim_ring_end(w, host);
     for (unsigned i = 0; i < w->options.vdis; i++) {
         struct plx_sim_disk *disk = &w->vdis[i];
 
@@ -193,6 +197,7 @@ bool plx_sim_turn(struct plx_world *w)
         if (w->hosts[i].store)
             busy = plx_store_tick(w->hosts[i].store) || busy;
     w->turning = false;
+    plx_sim_ring_turned(w);
     return busy;
 }
 
@@ -230,10 +235,20 @@ static bool requests_under_way(const struct plx_world *w, const struct plx_sim_d
     return false;
 }
 
+/* Without power a ring's new set is never in the disk's mark, which is tried again and again. What
+ * waits for that ends when the disk is closed. */
+static bool is_in_vain(const struct plx_world *w, unsigned *turns)
+{
+    return w->power.off && w->options.ring_segments && ++*turns > VAIN_TURNS;
+}
+
 void plx_sim_drain(struct plx_world *w)
 {
-    while (requests_under_way(w, NULL)) {
+    unsigned turns = 0;
+
+    while (requests_under_way(w, NULL) && !is_in_vain(w, &turns)) {
         plx_sim_make_room(w);
+        plx_sim_ring_unstick(w);
         if (!plx_sim_turn(w))
             plx_sim_wait(w);
     }
@@ -241,8 +256,11 @@ void plx_sim_drain(struct plx_world *w)
 
 void plx_sim_drain_disk(struct plx_world *w, const struct plx_sim_disk *disk)
 {
-    while (requests_under_way(w, disk)) {
+    unsigned turns = 0;
+
+    while (requests_under_way(w, disk) && !is_in_vain(w, &turns)) {
         plx_sim_make_room(w);
+        plx_sim_ring_unstick(w);
         if (!plx_sim_turn(w) && requests_under_way(w, disk))
             plx_sim_wait(w);
     }
@@ -334,6 +352,8 @@ struct plx_world *plx_sim_new(const struct plx_world_options *options)
     for (unsigned i = 0; i < PLX_SIM_VDIS; i++)
         w->vdis[i].slot = i;
     make_store(w);
+    if (options->ring_segments && !w->result.failed)
+        plx_sim_ring_make(w);
     w->power.on_event = plx_sim_on_event;
     w->power.context = w;
     for (unsigned i = 0; i < options->hosts && !w->result.failed; i++) {
@@ -411,14 +431,32 @@ static void stop_waiting(struct plx_sim_disk *disk, struct plx_sim_snapshot *sna
     snapshot->awaited = false;
 }
 
+static bool is_unknown(const struct plx_sim_snapshot *snapshot)
+{
+    return !snapshot->acked && !snapshot->expected_seq && !snapshot->never;
+}
+
+/* How many numbers up to `last` are left for those of the first `count` that were said not to be
+ * taken: those of which nobody heard the end come first. */
+static unsigned left_to_dropped(struct plx_sim_disk *disk, unsigned count, uint64_t last)
+{
+    unsigned left = 0, unheard = 0;
+
+    for (uint64_t next = 1; free_number(disk, last, &next); next++)
+        left++;
+    for (unsigned i = 0; i < count; i++)
+        unheard += is_unknown(&disk->snapshots[i]) && !disk->snapshots[i].dropped;
+    return left > unheard ? left - unheard : 0;
+}
+
 /* The first `count` are from before the disk was opened. Those of them whose end nobody heard of
  * got the numbers up to `survived` that they were to have or, in order, that are left; or they
  * never were. fleeting: what such a one sees of writes in place may not be durable. */
 static void settle_unknown(struct plx_sim_disk *disk, unsigned count, uint64_t survived,
                            bool fleeting)
 {
+    unsigned kept = 0, to_dropped;
     uint64_t next = 1;
-    unsigned kept = 0;
 
     for (unsigned i = 0; i < count; i++) {
         struct plx_sim_snapshot *snapshot = &disk->snapshots[i];
@@ -433,14 +471,17 @@ static void settle_unknown(struct plx_sim_disk *disk, unsigned count, uint64_t s
             !plx_sim_number_gone(disk, seq))
             plx_sim_snapshot_taken(disk, snapshot, seq, 0); /* the list tells the time */
     }
+    to_dropped = left_to_dropped(disk, count, survived);
     for (unsigned i = 0; i < disk->snapshot_count; i++) {
         struct plx_sim_snapshot *snapshot = &disk->snapshots[i];
 
         if (i < count && !snapshot->acked) {
-            if (snapshot->expected_seq || snapshot->never || !free_number(disk, survived, &next)) {
+            if (!is_unknown(snapshot) || (snapshot->dropped && !to_dropped) ||
+                !free_number(disk, survived, &next)) {
                 plx_view_free(snapshot->view);
                 continue;
             }
+            to_dropped -= snapshot->dropped;
             plx_sim_snapshot_taken(disk, snapshot, next++, 0);
         }
         disk->snapshots[kept++] = *snapshot;
@@ -461,13 +502,37 @@ static void settle_rewind(struct plx_world *w, struct plx_sim_disk *disk, unsign
     disk->rewinding = NULL;
 }
 
-/* It was open when somebody died, and room was left to recover it (reserve.h). */
+/* Automatic snapshots that were ordered, and taken perhaps, while a disk was being opened, on its
+ * ring, see what a rewind has brought that took place before a crash: nobody knew of it then. */
+static void see_rewound(struct plx_sim_disk *disk)
+{
+    uint64_t sectors = disk->size / PLX_SECTOR;
+
+    for (unsigned i = 0; i < disk->snapshot_count; i++) {
+        struct plx_sim_snapshot *snapshot = &disk->snapshots[i];
+
+        if (!snapshot->opening)
+            continue;
+        if (snapshot->awaited) {
+            plx_oracle_view_close(disk->oracle, snapshot->view);
+            plx_view_free(snapshot->exact);
+        }
+        plx_view_free(snapshot->view);
+        snapshot->view = plx_oracle_view_open(disk->oracle, 0, sectors);
+        snapshot->exact = snapshot->awaited ? plx_oracle_view_open(disk->oracle, 0, sectors) : NULL;
+        plx_oracle_view_close(disk->oracle, snapshot->awaited ? snapshot->exact : snapshot->view);
+    }
+}
+
+/* It was open when somebody died, and room was left to recover it (reserve.h). With a ring, disks
+ * that are recovered drain at once, and may use that up before the others are (RESERVE-3). */
 static bool unclean(const struct plx_world *w, const struct plx_sim_host *host,
                     const struct plx_sim_disk *disk)
 {
     struct plx_vdi_info info;
 
-    return !plx_sim_interrupted(w) && !host->dead && !plx_sim_faulty(w) &&
+    return !(w->options.ring_segments && w->options.tight) && !plx_sim_interrupted(w) &&
+           !host->dead && !plx_sim_faulty(w) &&
            plx_vdi_read_info(host->store, disk->slot, &info, NULL) == 0 && info.owner;
 }
 
@@ -486,6 +551,7 @@ void plx_sim_open(struct plx_world *w, struct plx_sim_host *host, struct plx_sim
     struct plx_vdi_info info;
     struct plx_vdi *vdi;
     unsigned before = disk->snapshot_count;
+    bool rewound;
     int error;
 
     if (!disk->witnessed || disk->witness.boot_id != host->env.env.boot_id)
@@ -493,7 +559,8 @@ void plx_sim_open(struct plx_world *w, struct plx_sim_host *host, struct plx_sim
     disk->holder = host->instance; /* SIM_WORLD-1 */
     disk->write_back = w->options.write_back;
     disk->mode_changes = 0;
-    error = plx_vdi_open(host->store, &options, &vdi, &fault);
+    error = host->ringed ? plx_sim_ring_open(w, disk, host, &options, &vdi, &fault)
+                         : plx_vdi_open(host->store, &options, &vdi, &fault);
     PLX_SIM_TRACE(w, "open %u on host %d: %s", disk->slot, (int)(host - w->hosts),
                   plx_error_name(error));
     if (!error) {
@@ -501,8 +568,15 @@ void plx_sim_open(struct plx_world *w, struct plx_sim_host *host, struct plx_sim
         disk->host = host;
         plx_vdi_get_info(vdi, &info);
         plx_sim_keep_clock(w, disk);
-        settle_unknown(disk, before, info.snapshots, plx_simpower_dropped(&w->power));
+        if (!disk->ringed || !(plx_sim_interrupted(w) || host->dead)) /* SIM_RINGS-2 */
+            settle_unknown(disk, before, plx_sim_ring_snapshots(disk, info.snapshots),
+                           plx_simpower_dropped(&w->power));
+        rewound = info.rewinds != disk->rewinds;
         settle_rewind(w, disk, info.rewinds);
+        if (rewound)
+            see_rewound(disk);
+        for (unsigned i = 0; i < disk->snapshot_count; i++)
+            disk->snapshots[i].opening = false;
     } else if (!plx_sim_excused(w, host, error) ||
                (error == PLX_ERR_NOSPACE && unclean(w, host, disk))) {
         plx_sim_fail(w, "VDI %u does not open: %s", disk->slot, fault.text);
@@ -519,8 +593,11 @@ void plx_sim_close(struct plx_world *w, struct plx_sim_disk *disk)
     plx_sim_drain_disk(w, disk);
     if (!vdi || host->dead || plx_sim_interrupted(w))
         return;
+    if (disk->ringed && (w->rings_off || plx_sim_chance(w, 40)))
+        plx_sim_ring_off(w, disk);
     plx_sim_keep_clock(w, disk);
     disk->vdi = NULL; /* nothing more is submitted */
+    plx_sim_ring_leave(w, disk);
     plx_vdi_counters(vdi, &counters);
     w->result.vouched += counters.blocks_vouched;
     error = plx_vdi_close(vdi);
@@ -611,6 +688,8 @@ void plx_sim_delete(struct plx_world *w, struct plx_sim_disk *disk)
 
     if (!disk->vdi || has_reader(w, disk))
         return;
+    if (!plx_sim_ring_off(w, disk)) /* SIM_RINGS-3 */
+        return;
     plx_sim_close(w, disk);
     if (disk->holder || plx_sim_interrupted(w))
         return;
@@ -665,6 +744,10 @@ void plx_sim_rewind(struct plx_world *w, struct plx_sim_disk *disk,
     struct plx_vdi_info info;
     int error;
 
+    if (disk->ringed && !host->dead) {
+        if (!plx_sim_ring_off(w, disk) || plx_sim_interrupted(w)) /* SIM_RINGS-3 */
+            return;
+    }
     if (!disk->vdi || host->dead || disk->rewinding || disk->resizing ||
         disk->snapshot_count > PLX_SIM_SNAPSHOTS / 2)
         return;
@@ -692,7 +775,7 @@ void plx_sim_rewind(struct plx_world *w, struct plx_sim_disk *disk,
 
 void plx_sim_reader_open(struct plx_world *w, struct plx_sim_disk *disk)
 {
-    struct plx_sim_snapshot *snapshot = plx_sim_snapshot_pick(w, disk);
+    struct plx_sim_snapshot *snapshot = plx_sim_snapshot_pick_drained(w, disk);
     struct plx_sim_host *host = plx_sim_random_host(w);
     struct plx_fault fault = {0};
 
@@ -755,6 +838,7 @@ static bool stop_cleanly(struct plx_world *w, struct plx_sim_host *host)
     }
     if (w->power.off || host->dead)
         return false;
+    plx_sim_ring_end(w, host);
     error = plx_store_close(host->store);
     host->store = NULL;
     if (w->power.off || host->dead) {

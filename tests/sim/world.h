@@ -57,6 +57,12 @@ struct plx_world_options {
     unsigned forks_dense; /* after so many states twice as rarely, three times after as many again;
                              0: as ever */
     unsigned forks;       /* at most so many at one event */
+    unsigned ring_segments; /* of a write-back ring of the only host; 0: there is none */
+    unsigned ring_members;
+    unsigned ring_strangers; /* per cent of recoveries that another host comes before */
+    bool ring_aside;         /* disks may have to go on without it, after it had stopped */
+    uint64_t ring_memory;
+    unsigned ring_weight; /* how often it is turned on or off, per 1000 steps */
     bool trace;
 };
 
@@ -67,6 +73,11 @@ struct plx_world_result {
     uint64_t collected;    /* blocks */
     uint64_t rewinds_past; /* that history has moved past */
     uint64_t clock_jumps, gone_by_time;
+    uint64_t ring_turns, replayed; /* disks opened with records on the ring */
+    uint64_t strangers, discarded; /* disks that another host looked at, that it discarded writes of
+                                    */
+    uint64_t rings_stopped, rings_aside, members_lost, members_added, members_refused;
+    uint64_t undrained; /* times that the store had no room for what a ring has */
     uint64_t requests, snapshots, rewinds, moved, joined, vouched, crashes, kills, recovery_crashes,
         sectors_checked, io_events, nospace;
     uint64_t
@@ -86,6 +97,16 @@ void plx_world_options_reuse(uint64_t seed, struct plx_world_options *ret);
 /* Snapshots, clones and rewinds, between key frames that are many and slow, and what nobody holds
  * is let go all the time. */
 void plx_world_options_history(uint64_t seed, struct plx_world_options *ret);
+/* A host with a write-back ring, and forks at many events. */
+void plx_world_options_ring(uint64_t seed, struct plx_world_options *ret);
+/* The same with a mirrored ring, whose members fail and come back. */
+void plx_world_options_ring_mirror(uint64_t seed, struct plx_world_options *ret);
+/* With one, and devices that fail for a while. */
+void plx_world_options_ring_faults(uint64_t seed, struct plx_world_options *ret);
+/* With one; before the host comes back, another one comes, and may discard what the ring has. */
+void plx_world_options_ring_hosts(uint64_t seed, struct plx_world_options *ret);
+/* With one on a store that gets full. */
+void plx_world_options_ring_full(uint64_t seed, struct plx_world_options *ret);
 bool plx_world_run(const struct plx_world_options *options, struct plx_world_result *ret_result);
 
 #endif

@@ -15,7 +15,7 @@ struct fixture fixture = {
 };
 
 struct plx_simpower power;
-struct plx_simdisk *disk;
+struct plx_simdisk *disk, *second_disk;
 struct plx_simenv env;
 struct plx_simregistry registry;
 struct plx_store *store;
@@ -28,16 +28,20 @@ uint8_t buffer[4 * MIB];
 
 int try_open_store(uint64_t instance)
 {
-    struct plx_device *device = fixture.attach ? fixture.attach() : plx_simdisk_attach(disk, "sim");
+    struct plx_device *devices[] = {
+        fixture.attach ? fixture.attach() : plx_simdisk_attach(disk, "sim"),
+        second_disk ? plx_simdisk_attach(second_disk, "second") : NULL,
+    };
     int error;
 
+    opened = devices[0];
     fixture.open.instance = instance;
-    error = plx_store_open(&device, 1, &fixture.open, &env.env, &store, &fault);
+    error = plx_store_open(devices, second_disk ? 2 : 1, &fixture.open, &env.env, &store, &fault);
     if (error) {
-        plx_device_close(device);
+        plx_device_close(devices[0]);
+        plx_device_close(devices[1]);
         store = NULL;
     }
-    opened = device;
     env.instance = instance;
     env.store = store;
     return error;
@@ -154,6 +158,9 @@ void end_store(void)
     if (store)
         close_store();
     plx_simdisk_free(disk);
+    if (second_disk)
+        plx_simdisk_free(second_disk);
+    second_disk = NULL;
     plx_simregistry_done(&registry);
 }
 

@@ -22,6 +22,8 @@ extern struct fixture fixture;
 
 extern struct plx_simpower power;
 extern struct plx_simdisk *disk;
+/* A store with a second volume is opened with this one, too; NULL: it has one volume. */
+extern struct plx_simdisk *second_disk;
 extern struct plx_simenv env;
 extern struct plx_simregistry registry;
 extern struct plx_store *store;   /* NULL: closed */

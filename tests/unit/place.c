@@ -21,7 +21,7 @@ bool place_make(const char *path)
 
 int place_open(const char *path, bool read_only, struct plx_region *region, struct plx_fault *fault)
 {
-    const struct plx_device_open_options options = {.read_only = read_only, .queue_depth = 1};
+    const struct plx_device_open_options options = {.read_only = read_only};
     int code = plx_bytelock_open(path, &region->locks, fault);
 
     if (code)

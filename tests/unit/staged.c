@@ -5,10 +5,13 @@
  * $PLX_STAGE_BOOT: a file that has the boot's id, of another machine say.
  * $PLX_STAGE_SIGNAL: a signal's number; $PLX_STAGE_AT: with which call that hands something to a
  * device or file it comes, counted from 1.
+ * $PLX_STAGE_COUNT: a file that gets the number of these calls when the command ends.
  * $PLX_STAGE_LOCK: before which locking of a virtual disk the signal comes, counted from 1.
  * $PLX_STAGE_SYNC: before which call of fsync() the signal comes, counted from 1.
  * $PLX_STAGE_OPENED: a file that gets a line with the path of each file or device that is opened.
+ * $PLX_STAGE_OPEN: before the first opening of which path the signal comes.
  * $PLX_STAGE_SYNC_FAILS: which call of fsync() fails, counted from 1.
+ * $PLX_STAGE_WRITE_FAILS: which call of pwrite() fails, counted from 1.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -83,6 +86,17 @@ static void note_opened(const char *path)
     close(fd);
 }
 
+static void signal_opening(const char *path)
+{
+    static bool came;
+    const char *which = getenv("PLX_STAGE_OPEN");
+
+    if (came || !which || strcmp(path, which) != 0)
+        return;
+    came = true;
+    raise((int)number_of("PLX_STAGE_SIGNAL"));
+}
+
 int __wrap_open64(const char *path, int flags, ...)
 {
     const char *boot = getenv("PLX_STAGE_BOOT");
@@ -95,15 +109,27 @@ int __wrap_open64(const char *path, int flags, ...)
     if (boot && strcmp(path, "/proc/sys/kernel/random/boot_id") == 0)
         path = boot;
     note_opened(path);
+    signal_opening(path);
     return __real_open64(path, flags, mode);
 }
 
+static long passed;
+
 static void pass(void)
 {
-    static long calls;
-
-    if (++calls == number_of("PLX_STAGE_AT"))
+    if (++passed == number_of("PLX_STAGE_AT"))
         raise((int)number_of("PLX_STAGE_SIGNAL"));
+}
+
+__attribute__((destructor)) static void tell_passed(void)
+{
+    const char *path = getenv("PLX_STAGE_COUNT");
+    FILE *file = path ? fopen(path, "w") : NULL;
+
+    if (!file)
+        return;
+    fprintf(file, "%ld\n", passed);
+    fclose(file);
 }
 
 int __wrap_io_submit(io_context_t context, long count, struct iocb **list)
@@ -126,7 +152,13 @@ ssize_t __wrap_preadv64(int fd, const struct iovec *iov, int count, off_t offset
 
 ssize_t __wrap_pwrite64(int fd, const void *buffer, size_t bytes, off_t offset)
 {
+    static long calls;
+
     pass();
+    if (++calls == number_of("PLX_STAGE_WRITE_FAILS")) {
+        errno = EIO;
+        return -1;
+    }
     return __real_pwrite64(fd, buffer, bytes, offset);
 }
 

@@ -25,10 +25,11 @@ static struct progress {
 
 static unsigned part, parts;
 
-/* In a process of its own, which always ends by being killed. */
-static _Noreturn void live(int (*prepare)(void), int (*run)(void), uint64_t k)
+/* In a process of its own, which always ends by being killed. operation: which finds open what run
+ * works on; NULL: nothing is open. */
+static _Noreturn void live(const struct fault_operation *operation, int (*run)(void), uint64_t k)
 {
-    progress->error = prepare ? prepare() : 0;
+    progress->error = operation ? fault_attach_begin(operation) : 0;
     if (!progress->error) {
         progress->begun = true;
         fault_event_arm(k, FAULT_EVENT_KILLS);
@@ -41,7 +42,7 @@ static _Noreturn void live(int (*prepare)(void), int (*run)(void), uint64_t k)
 }
 
 /* Returns false when it was not k that ended it. */
-static bool live_and_die(int (*prepare)(void), int (*run)(void), uint64_t k)
+static bool live_and_die(const struct fault_operation *operation, int (*run)(void), uint64_t k)
 {
     pid_t child;
     int status;
@@ -50,7 +51,7 @@ static bool live_and_die(int (*prepare)(void), int (*run)(void), uint64_t k)
     fflush(NULL);
     child = fork();
     if (child == 0)
-        live(prepare, run, k);
+        live(operation, run, k);
     CU_ASSERT_EQUAL_FATAL(waitpid(child, &status, 0), child);
     CU_ASSERT_FATAL(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     CU_ASSERT_FATAL(progress->begun);
@@ -63,9 +64,9 @@ static bool run_case(const struct fault_operation *operation, uint64_t k, unsign
     bool killed, done;
     int error;
 
-    fault_attach_clean();
     fault_attach_reopens = k % 2;
-    killed = live_and_die(operation->prepare, operation->run, k);
+    CU_ASSERT_EQUAL_FATAL(fault_attach_prepare(operation), 0);
+    killed = live_and_die(operation, operation->run, k);
     done = progress->done;
     error = progress->error;
     if (!error && k % 3 == 0)

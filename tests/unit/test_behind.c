@@ -1,5 +1,5 @@
 /* test_behind.c - a label that the registry could not be told of, and many snapshots since: what
- * holds its snapshot is known again before any goes (ATTACH-4).
+ * holds its snapshot is known again before any goes (ATTACH-4), and by a rebuild (REBUILD-3).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 #include "ok.h"
 #include "attach/attach.h"
 #include "attach/founding.h"
+#include "attach/rebuild.h"
 #include "suite.h"
 
 #define MIB (1ull << 20)
@@ -101,10 +102,38 @@ static void test_long_ago(void)
     end();
 }
 
+/* A registry that is made anew knows each label, however far back. */
+static void test_rebuilt(void)
+{
+    const struct plx_protection each = {.mode = PLX_PROTECT_WRITE};
+    const char *const volumes[] = {volume};
+    struct plx_rebuild_options rebuild = {.state_dir = folder, .volumes = volumes, .count = 1};
+    struct plx_attach_options options = {.store = "s", .state_dir = folder, .role = "test"};
+    struct plx_request snapshot = {.op = PLX_SNAPSHOT};
+    struct plx_rebuilt rebuilt;
+    struct plx_known known;
+
+    begin();
+    write_block(1);
+    OK(plx_vdi_run(vdi, &snapshot));
+    OK(plx_attach_label(attach, vdi, "first", snapshot.seq, 1, &fault));
+    OK(plx_attach_protect(attach, vdi, &each, &fault));
+    for (unsigned n = 0; n < LATER; n++)
+        write_block(n);
+    OK(plx_attach_vdi_close(attach, vdi));
+    OK(plx_attach_close(attach));
+    OK(plx_rebuild(&rebuild, &known, &rebuilt, &fault));
+    plx_known_done(&known);
+    OK(plx_attach_open(&options, &attach, &fault));
+    OK(plx_attach_vdi_open(attach, "a", "first", NULL, &vdi, &fault));
+    end();
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
         {"a label that was refused long ago", test_long_ago},
+        {"a label of long ago, and a rebuild", test_rebuilt},
     };
 
     return SUITE_RUN("behind", tests);

@@ -116,6 +116,30 @@ all_done "beside a recovery"
 run 0 store check demo --data
 run 0 gc demo
 
+step "a state directory that comes out of an archive again proves no death"
+run 0 vdi create demo/archived --size 16M
+"$PARALLAX" vdi bench demo/archived --rw randwrite --runtime 60 --size 4M --force >bench.out 2>bench.err </dev/null &
+living=$!
+for _ in {1..100}; do
+    run 0 vdi list demo --json
+    [[ $(<out) != *"(pid $living)"* && $(<out) != *"$living"* ]] || break
+    sleep 0.1
+done
+tar cf state.tar state
+rm -r state
+tar xf state.tar
+for words in "store rebuild-registry --volume $DIR/demo.plx" "store forget demo" "store release demo" \
+    "store format new --volume $DIR/demo.plx --force" "vdi delete demo/archived --yes" \
+    "vdi bench demo/archived --rw randwrite --runtime 1 --size 1M --force"; do
+    # shellcheck disable=SC2086 # words
+    run 4 $words --wait 0
+    says err "(pid $living)"
+done
+kill -0 "$living" || die "who had the store open was ended: $(<bench.err)"
+kill -INT "$living"
+wait "$living"
+run 0 store check demo --data
+
 step "what is made once is made once"
 for i in 1 2; do
     beside store rebuild-registry --volume "$DIR/demo.plx"
@@ -131,6 +155,24 @@ for i in 1 2; do
     wait
 done
 all_done "rebuilding and growing"
+run 0 store check demo
+
+# VOLUMES-5: two volumes join behind the back of a command that has read the registry and is opening the others.
+joining() { # N COMMAND...
+    local command name
+    PLX_STAGE_SIGNAL=19 PLX_STAGE_OPEN=$DIR/more-1.plx PLX_STAGE_OPENED=$DIR/opened \
+        "$PARALLAX_STAGED" "${@:2}" >joining 2>&1 </dev/null &
+    command=$!
+    stops $command
+    for name in left right; do
+        run 0 store add-volume demo "$DIR/$name-$1.plx" --size 16M
+    done
+    kill -CONT $command
+    wait $command || die "${*:2}: $(<joining)"
+    grep -q "right-$1" opened || die "${*:2}: it did not open what has joined"
+}
+joining 1 snap create demo/web
+joining 2 vdi info demo/web
 run 0 store check demo
 
 # formats: three formats at once; one of them has worked, and its store is there.
@@ -188,7 +230,7 @@ timed() {
 
 step "--wait: not at all, so long, and until it is free"
 held
-volumes=("$DIR"/{demo,more-1,even-1,more-2,even-2}.plx)
+volumes=("$DIR"/{demo,more-1,even-1,more-2,even-2,left-1,right-1,left-2,right-2}.plx)
 for words in "store rebuild-registry ${volumes[*]/#/--volume }" "store forget demo" "store release demo" \
     "store format new --volume $DIR/demo.plx --force" "store release demo --dry-run"; do
     # shellcheck disable=SC2086 # words
@@ -275,7 +317,8 @@ later=$!
 sleep 0.5
 free
 wait "$later" || die "what waited has failed: $(<later.err)"
-run 0 store import --volume "$DIR/demo.plx" --volume "$DIR/more-1.plx" --volume "$DIR/even-1.plx" --volume "$DIR/more-2.plx" --volume "$DIR/even-2.plx"
+# shellcheck disable=SC2086,SC2048 # words
+run 0 store import ${volumes[*]/#/--volume }
 
 step "volumes, the home page, superblocks: what processes lock is waited for as long as is said"
 # locked VOLUME BYTE HOW: another process has that lock until `unlocked`.

@@ -3,7 +3,10 @@
  *
  * A flush takes milliseconds and a commit four of them, so these numbers are what an operator waits
  * for (tests/bench/restart shows the times). More than the table says is a failure; who makes one
- * cheaper lowers it.
+ * cheaper lowers it. What they were before:
+ *     vdi create              4 commits, 24 flushes: 2 commits for the process alone
+ *     recovered after a kill  20 flushes for each of the 64 disks, which then opened again
+ *     and close               65 commits, 510 flushes
  */
 #include <libaio.h>
 #include <signal.h>

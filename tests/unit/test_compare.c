@@ -414,9 +414,12 @@ static void test_extents(void)
          "is a metadata extent in the registry and a data extent on the store", NULL},
         {"UPDATE extents SET type = 'data', sealed = 1, states = 9223372036854775807"
          " WHERE type = 'meta'",
-         INFO, NULL, NULL}, /* it is not believed anyway */
+         INFO, "1 of its extents was damaged or went back", NULL}, /* COMPARE-9 */
         {"UPDATE extents SET states = states + 1 WHERE type = 'data'", ERROR,
-         "its header is older than what was written last", NULL},
+         "its header is older than what was written last",
+         "1 of its extents is older than what was written there last"},
+        {"UPDATE extents SET states = states - 1 WHERE type = 'data'", ERROR, /* COMPARE-10 */
+         "saw it last: the registry lost a write", NULL},
         {"INSERT INTO extents (store, no, type) SELECT id, 15, 'data' FROM store", ERROR,
          "extent 15 is a data extent in the registry and never came into use on the store", NULL},
         {"INSERT INTO extents (store, no, type) SELECT id, 16, 'data' FROM store", ERROR,
@@ -441,7 +444,7 @@ static void test_owners(void)
     unsigned unknown = 0;
     static const struct difference differences[] = {
         {"UPDATE extents SET owner = NULL WHERE type = 'meta'", ERROR,
-         "to nobody in the registry: two could allocate from it", NULL},
+         "saw it last: the registry lost a write", NULL}, /* COMPARE-10 */
         {"UPDATE vdis SET owner = NULL WHERE name = 'v'", ERROR, "by nobody in the registry", NULL},
         {"INSERT INTO instances (id, store, role, started_ns) SELECT 99, id, 'x', 1 FROM store;"
          "UPDATE extents SET owner = 99 WHERE type = 'meta'",

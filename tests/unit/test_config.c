@@ -48,7 +48,7 @@ static void test_options(void)
 
     CU_ASSERT_EQUAL(config.overwrite, PLX_OVERWRITE_COPY);
     CU_ASSERT_TRUE(config.write_back);
-    CU_ASSERT_EQUAL(config.quiet_ns, PLX_QUIET_NS);
+    CU_ASSERT_EQUAL(config.quiet_ns, 3600000000000ull); /* an hour */
     CU_ASSERT_EQUAL(parsed("parallax/s/v;quiet=90s").quiet_ns, 90000000000ull);
     CU_ASSERT_EQUAL(parsed("parallax/s/v;quiet=off").quiet_ns, 0);
     config = parsed("parallax/s/v@l;cache=off;overwrite=in-place");

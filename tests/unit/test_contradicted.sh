@@ -63,3 +63,14 @@ for how in "as it was left" "seen by a snapshot only" "open when its host died";
     run 5 store check demo # the bitmaps are as they were
     rebuilt
 done
+
+step "what was not believed before is not called older by the next rebuild"
+rm -rf demo.plx state
+run 0 store format demo --volume "$DIR/demo.plx" --size 128M --extent-size 1M
+run 0 vdi import one.raw demo/one
+registry_edit demo.plx "UPDATE extents SET sealed = 1, states = 9223372036854775807 WHERE no = (SELECT min(no) FROM extents WHERE type = 'data')"
+rebuilt
+says err "the registry knows that its header is not to be believed; nothing is allocated in it any more"
+grep -q "header is older" err && die "it is called older: $(<err)"
+run 0 vdi export demo/one out.raw --force
+same one.raw out.raw

@@ -99,15 +99,14 @@ run 0 vdi export copy/web back --force
 same back other
 
 step "cut off at any write, an import is done again"
-for at in {5..245..16}; do
+for at in {5..405..16}; do
     cp --sparse=always demo.plx fresh.copy
     cp --sparse=always more.plx fresh2.copy
     FRESH=(--volume "$DIR/fresh.copy" --volume "$DIR/fresh2.copy")
     { PLX_STAGE_SIGNAL=9 PLX_STAGE_AT=$at "$PARALLAX_STAGED" -q store import fresh --new-identity "${FRESH[@]}"; } >out 2>&1
     status=$?
     if ((status)); then
-        "$PARALLAX" -q store forget fresh >out 2>err </dev/null # it may be known already
-        run 0 store import fresh --new-identity "${FRESH[@]}"
+        run 0 store import fresh --new-identity "${FRESH[@]}" # also where it is known by then
     fi
     run 0 vdi export fresh/web back --force
     same back image
@@ -155,6 +154,11 @@ sums=$(cksum far.plx far2.plx)
 on_beta 0 store import --read-only "${FAR[@]}"
 on_beta 0 vdi export demo/web back --force
 same back image
+on_beta 0 vdi export demo/web@monday back --force
+same back image
+on_beta 0 snap list demo/web
+says out monday
+on_beta 0 vdi export-diff demo/web@monday back.diff --force
 on_beta 4 vdi create demo/late --size 1M
 [[ $(cksum far.plx far2.plx) == "$sums" ]] || die "who could only read has written"
 on_beta 0 store forget demo

@@ -97,6 +97,46 @@ static void test_damage_extent(void)
 
 /* Of an extent that is taken over and sealed the header cannot be written: it is given up only when
  * that has been done, and nothing is allocated in it meanwhile. */
+/* A generation that could not be counted on from: our own next page would not be believed, and the
+ * older one again be. Nothing is written there. */
+static void test_extent_generations(void)
+{
+    static const uint64_t numbers[] = {PLX_COUNTER_MAX / 2 - 100, PLX_COUNTER_MAX / 2 + 2,
+                                       PLX_COUNTER_MAX};
+    struct plx_extent_page page;
+    struct plx_extent_info info;
+    struct plx_superblock super;
+    uint8_t block[BLOCK];
+    uint64_t at, before;
+
+    for (unsigned i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        make_history();
+        plx_simdisk_peek(disk, 0, block, BLOCK);
+        OK(plx_format_superblock_decode(block, &super, &fault));
+        at = find_magic("PLXEXTNT", 0);
+        plx_simdisk_peek(disk, at, block, BLOCK);
+        OK(plx_format_extent_page_decode(block, &super.store, at / MIB, 0, 1, &page, &fault));
+        for (unsigned slot = 0; slot < 2; slot++) {
+            page.generation = numbers[i] - slot;
+            plx_format_extent_page_encode(&super.store, &page, block);
+            plx_simdisk_poke(disk, at + slot * BLOCK, block, BLOCK);
+        }
+        open_store(3);
+        before = plx_simdisk_hash(disk);
+        if (plx_counter_has_room(numbers[i])) {
+            OK(plx_store_extent_adopt(store, at / MIB, &fault));
+            OK(plx_store_extents_adopted(store, &fault));
+            OK(plx_store_extent_release(store, at / MIB, &info, &fault));
+            OK(plx_store_extent_read(store, at / MIB, &info, &fault));
+        } else {
+            FAILS(CORRUPT, plx_store_extent_adopt(store, at / MIB, &fault));
+            CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "impossible generation"));
+            CU_ASSERT_EQUAL(plx_simdisk_hash(disk), before);
+        }
+        end_store();
+    }
+}
+
 static void test_sealed_release(void)
 {
     struct plx_extent_info info;
@@ -145,10 +185,12 @@ static void test_left_to_collector(void)
     end_store();
 }
 
-/* Slot A reads as zeroes: lost, if slot B is a later one than the first. */
+/* Slot A reads as zeroes: lost, if slot B is a later one than the first. If slot B is the first one,
+ * the extent never came into use: then nothing but its own pages may be in use (EXTENT-3). */
 static void test_lost_extent_page(void)
 {
     uint8_t block[BLOCK], zeroes[BLOCK] = {0};
+    uint8_t *bits;
     struct plx_extent_info info;
     struct plx_extent_page page;
     struct plx_superblock super;
@@ -174,6 +216,13 @@ static void test_lost_extent_page(void)
     CU_ASSERT_EQUAL(info.type, page.type);
     zeroes[BLOCK - 1] = 0;
     plx_simdisk_poke(disk, at, zeroes, BLOCK);
+    FAILS(CORRUPT, plx_store_extent_read(store, at / MIB, &info, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "blocks are in use"));
+    bits = plx_format_extent_bits(block);
+    memset(bits, 0, PLX_EXTENT_PAGE_BITS / 8);
+    bits[0] = 3;
+    plx_format_extent_page_encode(&super.store, &page, block);
+    plx_simdisk_poke(disk, at + BLOCK, block, BLOCK);
     OK(plx_store_extent_read(store, at / MIB, &info, &fault));
     CU_ASSERT_EQUAL(info.type, PLX_EXTENT_UNUSED);
     end_store();
@@ -418,6 +467,7 @@ int main(void)
         {"damaged superblock", test_damage_superblock},
         {"damaged VDI record", test_damage_record},
         {"damaged extent page", test_damage_extent},
+        {"generations of an extent near their bound", test_extent_generations},
         {"a sealed extent that cannot be given up", test_sealed_release},
         {"blocks that are left to the collector", test_left_to_collector},
         {"a lost bitmap page", test_lost_extent_page},

@@ -111,9 +111,9 @@ run 0 dedup tight
 says err "what was saved is free for use after the next collection: 'parallax gc tight'"
 run 0 vdi create tight/more --size 64M
 run 6 vdi bench tight/more --rw write --bs 1M --size 64M --runtime 30 --force
-says err "; 'parallax gc tight' frees what was deleted or shared and has not come back yet; if that is not enough, delete"
+says err "; 'parallax gc tight' may free what was deleted or shared and has not come back yet; if that is not enough, delete"
 run 6 vdi bench tight/more --rw write --bs 1M --size 64M --runtime 30 --force --json
-says err "\"advice\":\"'parallax gc tight' frees"
+says err "\"advice\":\"'parallax gc tight' may free"
 run 0 gc tight
 run 0 vdi import one.raw tight/more --force
 run 0 dedup tight

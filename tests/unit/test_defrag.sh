@@ -73,7 +73,7 @@ says err "goes on from there"
 run 0 vdi export demo/slow slower
 same slow slower
 run 0 defrag demo/slow --json
-(($(json moved_bytes) < 16 << 20)) || die "it began anew"
+(($(json moved_bytes) < 16 << 20)) || die "it began again"
 run 0 store check demo --data
 
 step "a store without room"

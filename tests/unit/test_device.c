@@ -55,7 +55,8 @@ static const char *path_of(const char *name)
 
 static struct plx_device *open_new(const char *name, uint64_t bytes)
 {
-    struct plx_device_open_options options = {.create_bytes = bytes, .queue_depth = 16};
+    struct plx_device_open_options options = {
+        .create_bytes = bytes, .queue_depth = 16, .waits = true};
     struct plx_device *device = NULL;
     struct plx_fault fault = {0};
     int result = plx_device_open(path_of(name), &options, &device, &fault);
@@ -86,6 +87,7 @@ static struct {
     long says;            /* of the next event; 0: the truth */
     unsigned often;       /* so many events */
     int set_up;           /* io_setup's next answer; 0: the truth */
+    unsigned set_ups;     /* how often it was called */
 } kernel;
 
 /* The linker sends calls of io_submit here, and calls of __real_io_submit to io_submit. */
@@ -122,6 +124,7 @@ int __wrap_io_setup(int count, io_context_t *context)
 {
     int answer = kernel.set_up;
 
+    kernel.set_ups++;
     kernel.set_up = 0;
     return answer ? answer : __real_io_setup(count, context);
 }
@@ -165,6 +168,73 @@ static int run(struct plx_device *device, enum plx_io_op op, uint64_t offset, vo
     while (!done)
         device->ops->poll(device, true);
     return io.result;
+}
+
+/* Writes and reads so many blocks at once. */
+static void run_many(struct plx_device *device, unsigned many)
+{
+    static char buffer[8 * 4096], back[8 * 4096];
+    struct iovec iov[8];
+    struct plx_io io[8];
+    bool done[8];
+
+    for (size_t i = 0; i < sizeof buffer; i++)
+        buffer[i] = (char)next_random();
+    for (int reads = 0; reads < 2; reads++) {
+        for (unsigned i = 0; i < many; i++) {
+            done[i] = false;
+            iov[i] = (struct iovec){(reads ? back : buffer) + i * 4096, 4096};
+            io[i] = (struct plx_io){.op = reads ? PLX_IO_READ : PLX_IO_WRITE,
+                                    .offset = i * 4096,
+                                    .bytes = 4096,
+                                    .iov = &iov[i],
+                                    .iovcnt = 1,
+                                    .done = mark_done,
+                                    .owner = &done[i]};
+            device->ops->submit(device, &io[i]);
+        }
+        for (unsigned i = 0; i < many; i++) {
+            while (!done[i])
+                device->ops->poll(device, true);
+            CU_ASSERT_EQUAL(io[i].result, 0);
+        }
+    }
+    CU_ASSERT_EQUAL(memcmp(buffer, back, many * 4096), 0);
+}
+
+/* LIBAIO-6: a context from the fifth request at once on, or after 250. One that cannot be had is
+ * done without. */
+static void test_context(void)
+{
+    struct plx_device_open_options options = {.create_bytes = FILE_BYTES};
+    struct plx_device *device = NULL;
+
+    CU_ASSERT_EQUAL_FATAL(plx_device_open(path_of("context"), &options, &device, NULL), 0);
+    kernel.set_ups = 0;
+    for (unsigned many = 1; many <= 4; many++)
+        run_many(device, many);
+    CU_ASSERT_EQUAL(run(device, PLX_IO_FLUSH, 0, NULL, 0), 0);
+    CU_ASSERT_EQUAL(kernel.set_ups, 0);
+    kernel.set_up = -EAGAIN;
+    run_many(device, 5); /* the writes find none, the reads do */
+    CU_ASSERT_EQUAL(kernel.set_ups, 2);
+    run_many(device, 1);
+    run_many(device, 8);
+    CU_ASSERT_EQUAL(kernel.set_ups, 2);
+    plx_device_close(device);
+    CU_ASSERT_EQUAL_FATAL(plx_device_open(path_of("context"), &options, &device, NULL), 0);
+    for (unsigned i = 0; i < 125; i++)
+        run_many(device, 1);
+    CU_ASSERT_EQUAL(kernel.set_ups, 2);
+    run_many(device, 1);
+    CU_ASSERT_EQUAL(kernel.set_ups, 3); /* much was done one by one */
+    plx_device_close(device);
+    options.queue_depth = 1;
+    CU_ASSERT_EQUAL_FATAL(plx_device_open(path_of("context"), &options, &device, NULL), 0);
+    for (unsigned i = 0; i < 130; i++)
+        run_many(device, 1);
+    CU_ASSERT_EQUAL(kernel.set_ups, 3); /* never */
+    plx_device_close(device);
 }
 
 /* ---- Random I/O against a shadow ------------------------------------------------------------- */
@@ -417,7 +487,7 @@ static void test_random(void)
 /* The page cache instead of direct I/O: tmpfs before Linux 6.6 refuses O_DIRECT. */
 static void test_random_tmpfs(void)
 {
-    struct plx_device_open_options options = {.create_bytes = FILE_BYTES};
+    struct plx_device_open_options options = {.create_bytes = FILE_BYTES, .waits = true};
     struct plx_device *device = NULL;
     char path[64];
 
@@ -697,7 +767,7 @@ static void test_refused_submissions(void)
 /* No descriptors, no AIO contexts, no memory: said, and nothing is left behind. */
 static void test_lack(void)
 {
-    struct plx_device_open_options create = {.create_bytes = FILE_BYTES};
+    struct plx_device_open_options create = {.create_bytes = FILE_BYTES, .waits = true};
     struct plx_device *device = NULL;
     struct plx_fault fault = {0};
     struct rlimit limit, tight;
@@ -782,7 +852,7 @@ static bool stranger_opens(const char *name, uint64_t create_bytes, int code, co
 static void test_permissions(void)
 {
     if (geteuid() != 0) {
-        printf("(skipped: only root can play another user) ");
+        PART_SKIPPED("only root can play another user");
         return;
     }
     plx_device_close(open_new("ours", FILE_BYTES));
@@ -800,7 +870,7 @@ static bool mount_here(const char *type, const char *options)
     mkdir(path_of("small"), 0700);
     if (mount("none", path_of("small"), type, 0, options) == 0)
         return true;
-    printf("(skipped: cannot mount a %s: %s) ", type, strerror(errno));
+    PART_SKIPPED("cannot mount a %s: %s", type, strerror(errno));
     return false;
 }
 
@@ -862,7 +932,7 @@ static bool loop_attach(uint32_t block_size)
     close((int)config.fd);
     close(control);
     if (error)
-        printf("(skipped: no loop device: %s) ", strerror(error));
+        PART_SKIPPED("no loop device: %s", strerror(error));
     return error == 0;
 }
 
@@ -874,7 +944,7 @@ static void loop_detach(void)
 
 static struct plx_device *open_block(const char *path)
 {
-    struct plx_device_open_options options = {.queue_depth = 16};
+    struct plx_device_open_options options = {.queue_depth = 16, .waits = true};
     struct plx_device *device = NULL;
     struct plx_fault fault = {0};
 
@@ -968,7 +1038,7 @@ static void test_write_cache(void)
         struct plx_device *disk = open_block(loop.path), *part = NULL;
 
         if (!set_write_cache(cached ? "write back" : "write through") || access(second, F_OK)) {
-            printf("(skipped: this kernel's cache cannot be set) ");
+            PART_SKIPPED("this kernel's cache cannot be set");
             plx_device_close(disk);
             break;
         }
@@ -1009,7 +1079,7 @@ static void test_no_such_device(void)
     struct plx_device_open_options plain = {0};
 
     if (mknod(path_of("node"), S_IFBLK | 0600, makedev(0, 0)) != 0) {
-        printf("(skipped: cannot make a device node: %s) ", strerror(errno));
+        PART_SKIPPED("cannot make a device node: %s", strerror(errno));
         return;
     }
     refused(path_of("node"), &plain, PLX_ERR_LOST, "No such device");
@@ -1045,7 +1115,7 @@ static void test_iscsi(void)
     struct plx_fault fault = {0};
 
     if (!url) {
-        printf("(skipped: PLX_TEST_ISCSI is not set) ");
+        printf("(by hand only: PLX_TEST_ISCSI is not set) ");
         return;
     }
     if (plx_device_open(url, &options, &device, &fault) != 0)
@@ -1068,6 +1138,7 @@ int main(void)
         {"written and flushed is there after reopening", test_persists},
         {"deleted", test_deleted},
         {"read only", test_read_only},
+        {"few requests need no context (LIBAIO-6)", test_context},
         {"waiting can be interrupted", test_interrupt},
         {"a volume cut short", test_truncated},
         {"refusals name the reason", test_refusals},

@@ -3,11 +3,16 @@
  * test_doors_extents.c, what a rebuild makes of records in test_doors_rebuilt.c.
  */
 #include <CUnit/Basic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "ok.h"
+#include "attach/attach_inside.h"
 #include "attach/founding.h"
+#include "registry/embedded.h"
 #include "suite.h"
 #include "unit/lost_writes.h"
 
@@ -394,6 +399,138 @@ static void test_open_and_forgotten(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
+static struct plx_thinned thinned;
+static struct plx_thin_mark marks[] = {{.seq = 2, .label = "amid"}, {.seq = 2, .label = "late"}};
+static const struct plx_thin amid = {.after = 1, .upto = 2, .marks = marks, .mark_count = 2};
+
+/* What is called before the disk is asked anything: dies when the snapshot has gone. */
+static void die_when_thinned(void *context)
+{
+    if (thinned.snapshots)
+        _exit(CU_get_number_of_failures() != 0);
+}
+
+/* Snapshot 2 of 3 goes, and its process dies before the log or the registry hears of its labels. */
+static void die_before_labels(void)
+{
+    struct plx_attach_options options = {
+        .store = "s", .state_dir = folder, .role = "admin", .lock = die_when_thinned};
+    struct plx_vdi *vdi;
+
+    OK(plx_attach_open(&options, &attach, &fault));
+    OK(open_disk("one", &vdi));
+    OK(plx_attach_thin(attach, vdi, &amid, &thinned, &fault));
+    _exit(2);
+}
+
+/* It goes, and so do its labels in the log. One is still in the registry when its process dies. */
+static void die_before_label(void)
+{
+    struct plx_registry_label row = {.name = "amid", .seq = 2};
+    const struct plx_registry_lock *lock;
+    struct plx_vdi *vdi;
+    uint64_t *kept;
+    size_t count;
+
+    open_attach();
+    OK(open_disk("one", &vdi));
+    OK(plx_attach_thin(attach, vdi, &amid, &thinned, &fault));
+    CU_ASSERT_EQUAL(thinned.snapshots, 1);
+    lock = &plx_attach_held(attach, vdi)->lock;
+    OK(plx_registry_label_set(plx_attach_registry(attach), lock, &row));
+    OK(plx_registry_intent_begin(plx_attach_registry(attach), lock, NULL, 0, &kept, &count));
+    _exit(CU_get_number_of_failures() != 0);
+}
+
+static void take_labelled(struct plx_vdi *vdi, unsigned number, const char *label)
+{
+    struct plx_request unmap = {.op = PLX_UNMAP, .length = number * PLX_BLOCK_SIZE};
+    struct plx_request snapshot = {.op = PLX_SNAPSHOT};
+
+    OK(plx_vdi_run(vdi, &unmap));
+    OK(plx_vdi_run(vdi, &snapshot));
+    OK(plx_attach_label(attach, vdi, label, number, 1, &fault));
+}
+
+/* "late" is set behind further key frames and snapshots: what is rewritten when snapshot 2 goes
+ * ends before it. */
+static void make_labelled(void)
+{
+    static const char *const names[] = {"first", "amid", "last"};
+    struct plx_vdi *vdi;
+
+    thinned = (struct plx_thinned){0};
+    OK(open_disk("one", &vdi));
+    for (unsigned n = 1; n <= 3; n++)
+        take_labelled(vdi, n, names[n - 1]);
+    for (unsigned n = 4; n <= 6; n++) {
+        OK(plx_attach_vdi_close(attach, vdi));
+        OK(open_disk("one", &vdi));
+        take_labelled(vdi, n, n == 4 ? "fourth" : n == 5 ? "fifth" : "sixth");
+    }
+    OK(plx_attach_label(attach, vdi, "late", 2, 1, &fault));
+    OK(plx_attach_vdi_close(attach, vdi));
+}
+
+/* All but those of snapshot 2. */
+static void check_labels_left(void)
+{
+    struct plx_registry_label *list;
+    struct plx_registry_store store;
+    struct plx_registry_vdi row;
+    size_t count;
+    bool left = true;
+
+    open_attach();
+    store_row(&store);
+    OK(plx_registry_vdi_get(plx_attach_registry(attach), store.id, "one", &row));
+    OK(plx_registry_label_list(plx_attach_registry(attach), row.id, &list, &count));
+    CU_ASSERT_EQUAL(count, 5);
+    for (size_t i = 0; i < count; i++)
+        CU_ASSERT_NOT_EQUAL(list[i].seq, 2);
+    free(list);
+    OK(plx_registry_intent_is_left(plx_attach_registry(attach), row.id, &left));
+    CU_ASSERT_FALSE(left);
+    close_attach();
+}
+
+/* They go then; labels of snapshots that are there stay (ATTACH-4), also in a rebuild. */
+static void label_left(void (*die)(void))
+{
+    pid_t child;
+    int status;
+
+    OK(make_store());
+    open_attach();
+    create("one");
+    fill("one", 0, 1);
+    make_labelled();
+    close_attach();
+    fflush(NULL);
+    child = fork();
+    if (!child)
+        die();
+    CU_ASSERT_EQUAL_FATAL(waitpid(child, &status, 0), child);
+    CU_ASSERT_EQUAL(status, 0);
+    open_attach();
+    fill("one", PART, 2);
+    close_attach();
+    check_labels_left();
+    rebuild_registry(); /* LABELS-3 */
+    check_labels_left();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static void test_label_left(void)
+{
+    label_left(die_before_label);
+}
+
+static void test_labels_left(void)
+{
+    label_left(die_before_labels);
+}
+
 /* Nobody forgets a store, or says that he could give it up, while somebody has it open. */
 static void test_forget_store(void)
 {
@@ -408,7 +545,44 @@ static void test_forget_store(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
-/* Nor is its registry made anew. */
+/* Who was listed and has ended since is not taken for dead, though nobody has its byte any more:
+ * what it had is in order, and nobody recovers it or fails for that. */
+static void test_ended(void)
+{
+    struct plx_registry_instance *list;
+    struct plx_registry_store store;
+    struct plx_attach *first;
+    struct plx_vdi *vdi;
+    size_t count, others = 0;
+
+    OK(make_store());
+    open_attach();
+    create("one");
+    OK(open_disk("one", &vdi)); /* an instance registers with its first change */
+    first = attach;
+    open_attach();
+    create("two");
+    store_row(&store);
+    OK(plx_registry_instance_list(plx_attach_registry(first), store.id, &list, &count));
+    close_attach();
+    attach = first;
+    CU_ASSERT_EQUAL(count, 2);
+    for (size_t i = 0; i < count; i++) {
+        if (list[i].id == attach->instance.row.id)
+            continue;
+        others++;
+        CU_ASSERT(plx_instance_is_dead(&attach->paths, plx_registry_locks(attach->registry),
+                                       &list[i], NULL)); /* as far as its byte says */
+        CU_ASSERT(!plx_attach_is_dead(attach, &list[i]));
+    }
+    CU_ASSERT_EQUAL(others, 1);
+    free(list);
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+/* Nor is its registry rebuilt. */
 static void test_rebuild_beside(void)
 {
     const char *const volumes[] = {volume};
@@ -519,6 +693,9 @@ int main(void)
         {"a disk that is forgotten while disks are read", test_forgotten_meanwhile},
         {"open, and forgotten", test_open_and_forgotten},
         {"a store that is open is not forgotten", test_forget_store},
+        {"a label whose snapshot went before it", test_label_left},
+        {"labels that the log has of it", test_labels_left},
+        {"an instance that has ended since it was listed", test_ended},
         {"a store that is open is not rebuilt", test_rebuild_beside},
         {"its holder is dead, and it is forgotten", test_dead_and_forgotten},
         {"its holder is dead, and it went back", test_dead_and_older},

@@ -70,6 +70,16 @@ static void test_header_older(void)
     refuse_header(extent, between);
 }
 
+/* Both disks are as they were written, "two" up to part 4 by the process that died. */
+static void end_whole(void)
+{
+    CU_ASSERT(holds("one", 0, 1) && holds("one", PART, 2));
+    for (unsigned part = 0; part < 20; part++)
+        CU_ASSERT(holds("two", part * PART, part < 4 ? 3 : 4));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 /* And who had the extent has died: it is not adopted. */
 static void test_header_of_dead(void)
 {
@@ -82,11 +92,85 @@ static void test_header_of_dead(void)
     CU_ASSERT(row_of(extent).sealed && !row_of(extent).owner);
     for (unsigned part = 4; part < 20; part++)
         fill("two", part * PART, 4);
-    CU_ASSERT(holds("one", 0, 1) && holds("one", PART, 2));
-    for (unsigned part = 0; part < 20; part++)
-        CU_ASSERT(holds("two", part * PART, part < 4 ? 3 : 4));
+    end_whole();
+}
+
+static int open_as(bool read_only)
+{
+    struct plx_attach_options options = {
+        .store = "s", .state_dir = folder, .role = "admin", .read_only = read_only};
+
+    return plx_attach_open(&options, &attach, &fault);
+}
+
+/* Both copies of the header are a later state now, which names this owner. */
+static void name_owner(uint64_t extent, uint64_t owner)
+{
+    struct plx_extent_page page;
+    struct plx_store_info info;
+    uint8_t bytes[HEADER_BYTES];
+
+    header(extent, bytes, false);
+    OK(open_as(true));
+    plx_store_get_info(plx_attach_store(attach), &info);
+    close_attach();
+    for (unsigned slot = 0; slot < 2; slot++) {
+        uint8_t *block = bytes + slot * PLX_BLOCK_SIZE;
+
+        OK(plx_format_extent_page_decode(block, &info.id, extent, 0,
+                                         plx_extent_pages(info.extent_blocks), &page, &fault));
+        page.owner = owner;
+        page.generation += 64;
+        plx_format_extent_page_encode(&info.id, &page, block);
+    }
+    header(extent, bytes, true);
+}
+
+/* Who had claimed it died before it saw that the header is newer than the registry: the header
+ * names somebody whom the registry has never heard of. */
+static void test_header_of_stranger(void)
+{
+    uint8_t between[HEADER_BYTES], newest[HEADER_BYTES];
+    uint64_t extent = make_disks(between);
+    struct plx_registry_store store;
+
+    write_and_die("two", 3);
+    header(extent, newest, false);
+    name_owner(extent, 4711);
+    FAILS(REGISTRY, open_as(false));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "the registry lost a write"));
+    OK(open_as(true));
+    store_row(&store);
+    CU_ASSERT_PTR_NOT_NULL(strstr(store.doubt, "the registry lost a write"));
+    CU_ASSERT(!row_of(extent).owner && row_of(extent).sealed);
+    CU_ASSERT(row_of(extent).states > 0 && row_of(extent).states != PLX_STATES_NEVER);
+    close_attach();
+    header(extent, newest, true);
+    rebuild_registry();
+    open_attach();
+    CU_ASSERT(holds("one", 0, 1) && holds("one", PART, 2) && holds("two", 0, 3));
     close_attach();
     CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+/* The header is newer and names nobody, as that of an extent does that the dead one gave back and
+ * died before the registry was told. Its bitmap is the newest there is: nothing is lost. */
+static void test_header_of_nobody(void)
+{
+    struct plx_collected collected;
+    uint8_t between[HEADER_BYTES];
+    uint64_t extent = make_disks(between);
+
+    write_and_die("two", 3);
+    name_owner(extent, 0);
+    open_attach();
+    CU_ASSERT(!row_of(extent).sealed && row_of(extent).owner);
+    for (unsigned part = 4; part < 12; part++)
+        fill("two", part * PART, 4);
+    plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault);
+    for (unsigned part = 12; part < 20; part++)
+        fill("two", part * PART, 4);
+    end_whole();
 }
 
 /* Whose extents were told of when one of his disks was closed, though he had them still. */
@@ -146,7 +230,7 @@ static void test_header_zero(void)
     refuse_header(extent, bytes);
 }
 
-/* What is not read again before the registry is made anew is noticed then. */
+/* What is not read again before the registry is rebuilt is noticed then. */
 static void test_header_rebuilt(void)
 {
     uint8_t between[HEADER_BYTES];
@@ -158,7 +242,7 @@ static void test_header_rebuilt(void)
 }
 
 /* The registry itself went back: an extent that it takes for unused holds a disk's blocks. They
- * stay as they are, and nothing more is opened before the registry is made anew. */
+ * stay as they are, and nothing more is opened before the registry is rebuilt. */
 static void test_older_registry(void)
 {
     struct plx_registry_store store;
@@ -275,12 +359,13 @@ static void tell_at_once(bool deferred)
     wait_for_worker();
     store_row(&store);
     CU_ASSERT_PTR_NOT_NULL(strstr(store.doubt, "the registry lost a write"));
-    CU_ASSERT(row_of(extent).sealed && row_of(extent).states == PLX_STATES_NEVER);
+    CU_ASSERT(row_of(extent).sealed && row_of(extent).states != PLX_STATES_NEVER);
     OK(plx_attach_vdi_close(attach, vdi));
     close_attach();
     wait_for_worker();
     rebuild_registry();
     open_attach();
+    CU_ASSERT_NOT_EQUAL(row_of(extent).states, PLX_STATES_NEVER); /* it is right */
     CU_ASSERT(holds("one", PART, 2));
     close_attach();
     CU_ASSERT_EQUAL(drop_store(), 0);
@@ -392,8 +477,8 @@ static void doubt_unused(uint64_t extents, uint64_t bytes, uint64_t owner, unsig
     extent = use_unused(owner, blocks);
     store_row(&store);
     CU_ASSERT_PTR_NOT_NULL(strstr(store.doubt, "the registry lost a write"));
-    CU_ASSERT(row_of(extent).sealed && !row_of(extent).owner);
-    CU_ASSERT_EQUAL(row_of(extent).states, PLX_STATES_NEVER);
+    CU_ASSERT(row_of(extent).type == PLX_EXTENT_UNUSED && !row_of(extent).owner);
+    CU_ASSERT_EQUAL(row_of(extent).states, 0); /* as it was */
     close_attach();
     rebuild_registry();
     open_attach();
@@ -563,6 +648,10 @@ int main(void)
 {
     static const struct suite_test tests[] = {
         {"an extent's header that went back", test_header_older},
+        {"an extent's header names a stranger, and who claimed it is dead",
+         test_header_of_stranger},
+        {"an extent's header is newer and names nobody, and its owner is dead",
+         test_header_of_nobody},
         {"an extent's header that went back, and its owner is dead", test_header_of_dead},
         {"an extent's header that went back, and its owner closed a disk", test_header_of_living},
         {"an extent's header that is damaged", test_header_damaged},

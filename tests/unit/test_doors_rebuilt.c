@@ -24,7 +24,7 @@ static size_t lost_count(void)
 }
 
 /* A live disk whose record is gone: it is lost, and nothing is collected, however often the
- * registry is made anew; once the store is restored it is there again. */
+ * registry is rebuilt; once the store is restored it is there again. */
 static void test_forgotten_rebuilt(void)
 {
     uint8_t kept[RECORD_BYTES], none[RECORD_BYTES] = {0};

@@ -116,7 +116,7 @@ static void test_io_counts(void)
     CU_ASSERT(reads_as(vdi, 100 * BLOCK, 64 * BLOCK, 5));
     b = counters();
     CU_ASSERT(all_reads(&b) - all_reads(&a) <= 2);
-    CU_ASSERT_EQUAL(b.registry_calls_on_data_path, settled.registry_calls_on_data_path);
+    CU_ASSERT_EQUAL(b.registry_calls_on_data_path, settled.registry_calls_on_data_path); /* INV-4 */
     CU_ASSERT_EQUAL(b.write_path_node_reads, 0);
     OK(plx_vdi_close(vdi));
     end_store();

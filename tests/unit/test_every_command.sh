@@ -40,7 +40,7 @@ tried=0
 # try WORDS...: as the head of this file says. The exit status is left in status.
 try() {
     ((++tried))
-    timeout -k 5 60 "$PARALLAX" "$@" >out 2>err </dev/null
+    timeout -k 5 300 "$PARALLAX" "$@" >out 2>err </dev/null
     status=$?
     ((status < 100)) || die "parallax $*: does not end, or dies (status $status)"
     if ((status)); then
@@ -62,6 +62,9 @@ for store in ok log record; do
     run 0 vdi bench $store/one --rw randwrite --runtime 1 --size 1M
     run 0 snap create $store/one@first
 done
+run 0 ring create ok "$DIR/ok.ring" --size 33M
+run 0 ring create log "$DIR/log.ring" --size 33M
+for at in 0 1; do printf PLXRING.damaged | dd of=log.ring bs=4k seek=$at conv=notrunc status=none; done
 run 0 vdi create ok/empty --size 16M
 run 0 vdi create ok/busy --size 16M
 damage log.plx PLXLOGSG
@@ -90,6 +93,8 @@ while read -ra command; do
     more=()
     [[ $words != "vdi bench" ]] || more=(--runtime 1 --size 1M)
     ! has "$words" --dry-run || more=(--dry-run)
+    # Long enough for the note that it waits. One waits as long as it does untold; the lengths are test_wait.sh's.
+    [[ $words == "snap create" ]] || ! has "$words" --wait || more+=(--wait 2)
     for object in "${objects[@]}"; do
         # What is there is needed further.
         [[ $words != "store forget" || $object == none* ]] || continue
@@ -127,6 +132,8 @@ run 0 vdi bench ok/many --rw randwrite --runtime 1 --size 8M --snapshot-every 1m
 run 0 snap create ok/many@last
 run 0 vdi clone ok/many@last ok/clone
 run 0 vdi export ok/many many.raw
+run 0 vdi export-diff ok/many@last many.diff
+run 0 cdp on ok/many --every 1d --keep all:1ms
 seen=0
 # signalled NUMBER AT WORDS...: the command, and the signal with that submission to the device.
 signalled() {
@@ -158,6 +165,14 @@ interrupt diff ok/many@1 ok/clone
 interrupt diff ok/many@1 ok/clone --summary
 interrupt cdp timeline ok/many
 interrupt du ok
+interrupt du ok/many
+interrupt find ok/many --block 7
+interrupt rewind ok/many --to 5 --dry-run
+interrupt cdp apply ok/many --dry-run
+interrupt snap delete ok/many@.. --force --dry-run
+interrupt vdi export-diff ok/many@1..last -
+interrupt vdi import-diff many.diff ok/new --dry-run
+interrupt store rebuild-registry --volume "$DIR/ok.plx"
 interrupt store check ok --data
 interrupt store info ok
 interrupt cdp status ok

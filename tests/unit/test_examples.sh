@@ -44,7 +44,7 @@ PARALLAX=$PARALLAX_STAGED
 run 0 vdi create demo/scratch --size 256M
 run 0 vdi create demo/web --size 64M
 for _ in {1..50}; do # 4711 is an ordinary number
-    run 0 vdi bench demo/web --rw randwrite --size 4M --runtime 1 --snapshot-every write --force
+    run 0 vdi bench demo/web --rw randwrite --size 4M --runtime 1 --iodepth 1 --snapshot-every write --force
     run 0 snap create demo/web --json
     (($(json seq) <= 4720)) || break
 done
@@ -55,7 +55,8 @@ for _ in {1..20}; do
     run 0 vdi import bytes demo/db --force
     run 0 snap create demo/db
 done
-head -c 64M /dev/zero | tr '\0' x >broken.raw
+head -c 64k /dev/zero | tr '\0' x >broken.raw # little, for this world is copied for each example
+truncate -s 64M broken.raw
 run 0 vdi import broken.raw demo/db --force
 run 0 snap create demo/db
 PLX_STAGE_SHIFT=$(shift_to 2026-11-21T06:25:00Z)
@@ -82,12 +83,21 @@ cat >db-is-intact <<'SCRIPT'
 ! head -c 16 "$2" | grep -q xxxxxxxxxxxxxxxx
 SCRIPT
 chmod +x db-is-intact
+touch "$DIR/kept.stamp"
 cp -a --sparse=always "$LIVE" "$DIR/kept"
+cp -al "$LIVE" "$DIR/world"
+(($(du -sm "$DIR/kept" | cut -f 1) < 1024)) || die "it takes $(du -sh "$DIR/kept")"
 PLX_STAGE_SHIFT=$(shift_to 2026-11-21T06:50:00Z)
 
+# The world has second names for its files, of which those that an example changed get back what they held. So a volume keeps
+# its inode: of one that has another inode each command would watch the home page for seconds (registry/tenancy.h).
 anew() {
     rm -rf "${LIVE:?}"/*
-    cp -a --sparse=always "$DIR/kept/." "$LIVE"
+    (
+        cd "$DIR/world" || exit 1
+        find . -type f -newer "$DIR/kept.stamp" -exec cp --sparse=always --preserve=timestamps "$DIR/kept/{}" {} \;
+    ) || die "the world cannot be put back"
+    cp -al "$DIR/world/." "$LIVE" || die "the world cannot be put back"
     cd "$LIVE/home" || exit 1
 }
 
@@ -117,6 +127,14 @@ END
     "parallax snap create demo/web@before-upgrade") run 0 snap unlabel demo/web@before-upgrade ;;
     "parallax snap label demo/web@4711 good") run 0 snap unlabel demo/web@good ;;
     "parallax cdp apply "*) run 0 cdp on demo/web ;;
+    "parallax ring create san "*) for name in aa bb; do truncate -s 64M "../dev/disk/by-id/nvme-$name"; done ;;
+    "parallax ring repair "*)
+        for name in aa bb cc; do truncate -s 64M "../dev/disk/by-id/nvme-$name"; done
+        run 0 ring create san "$LIVE/dev/disk/by-id/nvme-aa" "$LIVE/dev/disk/by-id/nvme-bb" --force
+        rm ../dev/disk/by-id/nvme-bb
+        [[ $1 != *--with* ]] || run 0 ring repair san --i-checked-the-other-is-lost
+        ;;
+    "parallax ring "[^c]* | "parallax ring check "* | "parallax vdi set "*"--ring "*) run 0 ring create demo "$LIVE/srv/demo.ring" --size 64M ;;
     esac
 }
 
@@ -125,7 +143,7 @@ example() {
     local line=$1 status=0 expected=0 answer=""
     case $line in
     *"parallax lun "*) left_out "$line" "needs root and the kernel's target; see tests/lab" && : >"$DIR/out" && return ;;
-    qemu-img*) command -v qemu-img >/dev/null || { left_out "$line" "qemu-img is missing" && return; } ;;
+    qemu-img*) command -v qemu-img >/dev/null || { part_skipped "$line: qemu-img is missing" && return; } ;;
     "parallax store stats "* | "parallax vdi stats "*) expected=3 ;; # no handler runs here
     "parallax vdi delete demo/web" | "parallax vdi delete demo/web --lost") answer=yes ;;
     esac
@@ -139,6 +157,8 @@ example() {
     else
         timeout -k 5 300 bash -o pipefail -c "$line" >"$DIR/out" 2>"$DIR/err" </dev/null || status=$?
     fi
+    # It looks at the loop devices of other tests, too, of which some are damaged on purpose.
+    [[ $1 != "parallax store scan" || $status != 5 ]] || status=0
     ((status == expected)) || die "$1: exit status $status, not $expected"
     ((expected != 3)) || says err "so "
 }

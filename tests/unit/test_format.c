@@ -286,7 +286,7 @@ static struct plx_vdi_record good_record(void)
         .index_levels = 3,
         .segment_addr = 1000,
         .next_addr = 2000,
-        .mark = {.ring = other_id, .set = UINT64_MAX, .openings = 6, .since = 4},
+        .mark = {.ring = other_id, .set = UINT64_MAX, .proof = UINT64_MAX - 1, .since = 4},
         .position = {.epoch = 4, .seq = 12},
     };
 
@@ -361,7 +361,7 @@ static void test_vdi_record(void)
     CU_ASSERT_EQUAL(memcmp(back.rewind, record.rewind, sizeof back.rewind), 0);
     CU_ASSERT(plx_uuid_equal(&back.mark.ring, &other_id));
     CU_ASSERT_EQUAL(back.mark.set, UINT64_MAX);
-    CU_ASSERT_EQUAL(back.mark.openings, 6);
+    CU_ASSERT_EQUAL(back.mark.proof, UINT64_MAX - 1);
     CU_ASSERT_EQUAL(back.mark.since, 4);
     CU_ASSERT_EQUAL(back.position.epoch, 4);
     CU_ASSERT_EQUAL(back.position.seq, 12);
@@ -444,8 +444,7 @@ static void test_vdi_record_values(void)
     CU_ASSERT_FALSE(record_ok_counting(512 + 1, PLX_TIERS_MAX + 1, 1));
     CU_ASSERT_FALSE(record_ok_counting(512 + 1, UINT8_MAX, 1));
     REFUSED_RECORD(mark.set, 0);
-    REFUSED_RECORD(mark.openings, 0);
-    REFUSED_RECORD(mark.openings, PLX_COUNTER_MAX + 1);
+    REFUSED_RECORD(mark.proof, 0);
     REFUSED_RECORD(mark.since, 0);
     REFUSED_RECORD(mark.since, 5);
     REFUSED_RECORD(position.epoch, 5); /* later than the disk's */

@@ -36,7 +36,6 @@ static struct plx_ring_super good_super(void)
         .host = vdi_id,
         .host_name = "alpha",
         .generation = 8,
-        .openings = 3,
         .member = 1,
         .members = 2,
         .segments = 128,
@@ -71,6 +70,13 @@ static void test_super(void)
     CU_ASSERT_EQUAL_FATAL(plx_format_ring_super_decode(block, &back, NULL), 0);
     CU_ASSERT(memcmp(&super, &back, sizeof back) == 0);
     CU_ASSERT_EQUAL(accepted_flips(super_accepts, block, sizeof block), 0);
+    super.alone = false;
+    super.joining = true;
+    plx_format_ring_super_encode(&super, block);
+    CU_ASSERT_EQUAL(plx_format_ring_super_decode(block, &back, NULL), 0);
+    CU_ASSERT(back.joining && !back.alone);
+    super.alone = true; /* it cannot be both */
+    CU_ASSERT_EQUAL(super_code(&super), PLX_ERR_CORRUPT);
     memset(block, 0, sizeof block);
     CU_ASSERT_EQUAL(plx_format_ring_super_decode(block, &back, NULL), PLX_ERR_NOT_FOUND);
 }
@@ -84,7 +90,6 @@ static void test_super_values(void)
     } cases[] = {
         {offsetof(struct plx_ring_super, incompatible), 1, PLX_ERR_UNSUPPORTED},
         {offsetof(struct plx_ring_super, generation), PLX_COUNTER_MAX + 1, PLX_ERR_CORRUPT},
-        {offsetof(struct plx_ring_super, openings), PLX_COUNTER_MAX + 1, PLX_ERR_CORRUPT},
         {offsetof(struct plx_ring_super, set), 0, PLX_ERR_CORRUPT},
     };
     struct plx_ring_super super;
@@ -134,7 +139,7 @@ static bool segment_accepts(void)
 
 static void test_segment(void)
 {
-    struct plx_ring_segment segment = {vdi_id, 4, 100, 0xabcdef}, back;
+    struct plx_ring_segment segment = {vdi_id, 4, 100, 0xabcdef, UINT64_MAX, 99}, back;
 
     plx_format_ring_segment_encode(&ring_id, &segment, block);
     CU_ASSERT_EQUAL_FATAL(plx_format_ring_segment_decode(block, &ring_id, &back, NULL), 0);
@@ -143,13 +148,19 @@ static void test_segment(void)
     memset(block + 512, 0xff, sizeof block - 512); /* a torn write: the first sector has it all */
     CU_ASSERT(segment_accepts());
     CU_ASSERT_EQUAL(plx_format_ring_segment_decode(block, &other_id, &back, NULL), PLX_ERR_CORRUPT);
-    segment.first_seq = 0;
+    segment.durable_seq = 100; /* its own first record cannot be durable yet */
+    plx_format_ring_segment_encode(&ring_id, &segment, block);
+    CU_ASSERT_FALSE(segment_accepts());
+    segment.first_seq = segment.durable_seq = 0;
     plx_format_ring_segment_encode(&ring_id, &segment, block);
     CU_ASSERT_EQUAL(plx_format_ring_segment_decode(block, &ring_id, &back, NULL), PLX_ERR_CORRUPT);
     segment = (struct plx_ring_segment){0}; /* free */
     plx_format_ring_segment_encode(&ring_id, &segment, block);
     CU_ASSERT(segment_accepts());
     segment.epoch = 1;
+    plx_format_ring_segment_encode(&ring_id, &segment, block);
+    CU_ASSERT_FALSE(segment_accepts());
+    segment = (struct plx_ring_segment){.durable_seq = 1};
     plx_format_ring_segment_encode(&ring_id, &segment, block);
     CU_ASSERT_FALSE(segment_accepts());
     memset(block, 0, sizeof block);
@@ -174,6 +185,7 @@ static struct plx_ring_batch make_batch(void)
         .first_seq = 100,
         .durable_seq = 99,
         .prev_hash = 0xfedc,
+        .proof = 0xaffe,
         .time_ns = 1,
         .bytes = sizeof bytes,
         .records = RECORDS,
@@ -251,6 +263,9 @@ static void test_batch_values(void)
     CU_ASSERT_EQUAL(batch_code(&batch), PLX_ERR_CORRUPT);
     batch = make_batch();
     batch.epoch = PLX_COUNTER_MAX + 1;
+    CU_ASSERT_EQUAL(batch_code(&batch), PLX_ERR_CORRUPT);
+    batch = make_batch();
+    batch.proof = 0;
     CU_ASSERT_EQUAL(batch_code(&batch), PLX_ERR_CORRUPT);
 }
 

@@ -229,7 +229,7 @@ static struct plx_ring_mark mark;
 
 static void make_mark(uint64_t set)
 {
-    mark = (struct plx_ring_mark){.ring = {{7}}, .set = set, .openings = 3, .since = epoch};
+    mark = (struct plx_ring_mark){.ring = {{7}}, .set = set, .proof = 3, .since = epoch};
 }
 
 static int set_mark(struct plx_vdi *vdi, const struct plx_ring_mark *to)

@@ -101,11 +101,11 @@ for change in "DELETE FROM extents WHERE no >= 5; UPDATE volumes SET touched = 5
     cp five.kept five
     registry_edit five "$change"
     truncate -s 1G five
-    run 1 store grow lost
+    run 4 store grow lost
     says err "the registry lost a write"
     run 0 store info lost
     says out "In doubt"
-    run 1 store grow lost
+    run 4 store grow lost
     "$REGISTRY_SQL" five "$(rows 1 800 | sed "s/'v'/'w'/")" 2>err && die "the registry has got more room"
     run 0 store rebuild-registry --volume five
     run 0 store grow lost
@@ -214,7 +214,7 @@ step "a volume that was added is known, though the registry has lost a write"
 run 0 store format lost2 --volume eight --size 128M --extent-size 1M
 run 0 vdi import part lost2/w
 registry_edit eight "DELETE FROM extents WHERE no >= 8; UPDATE volumes SET touched = 8"
-run 1 store add-volume lost2 nine --size 9G
+run 4 store add-volume lost2 nine --size 9G
 grep -q nine state/stores/lost2.json || die "the list of known stores lacks the new volume"
 
 echo "all good"

@@ -319,7 +319,7 @@ stall() {
     exec 9>pipe
     head -c "$bytes" "$stream" >&9
     # It has taken all that the pipe held; what it does with that is under way, or done.
-    timeout 60 python3 -c '
+    timeout 300 python3 -c '
 import array, fcntl, termios, time
 left = array.array("i", [1])
 while left[0]:
@@ -485,7 +485,7 @@ says out "demo/story@11"
 run_bisect() { # STATUS WORDS...: as run, but what the command says may come before the error
     local status=$1
     shift
-    timeout -k 5 60 "$PARALLAX" bisect demo/story "$@" >out 2>err </dev/null
+    timeout -k 5 300 "$PARALLAX" bisect demo/story "$@" >out 2>err </dev/null
     [[ $? == "$status" ]] || die "bisect $*: another exit status than $status"
     empty
 }
@@ -505,7 +505,7 @@ run_bisect 2 --good 1 --bad 20
 run_bisect 3 --good 1 --bad nothing -- true
 says err "nothing"
 
-step "bisect: an image that is changed or gone is made anew"
+step "bisect: an image that is changed or gone is rebuilt"
 # shellcheck disable=SC2016 # the inner shell expands these
 for harm in 'chmod u+w "$0"; echo damage >"$0"' 'rm "$0"' 'mv "$0" moved; cp moved "$0"' 'chmod u+w "$0"; truncate -s 1M "$0"'; do
     run_bisect 0 --good 1 --bad 20 -- sh -c './judge --word "$0"; status=$?; '"$harm"'; exit $status'

@@ -1,13 +1,13 @@
 #!/bin/bash
 # With --json every command that changes something, or writes a file, prints one object that says what was done, and
-# nothing on standard error. No command is left out: each is in the list below, or is said to show something only.
+# nothing on standard error. All objects of one kind have the same keys. No command is left out: each is in the list below, or is said to show something only.
 SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tests/unit/admin.sh
 . "$SOURCE/tests/unit/admin.sh"
 
 # Shows something; cdp resume: a list, of the disks that were in doubt; lun: of the kernel's target (tests/lab).
 shows=" store list, store info, store stats, store check, store scan, vdi list, vdi info, vdi stats, vdi bench, \
-snap list, diff, find, bisect, cdp status, cdp resume, tree, du, lun create, lun list, lun delete, help, version, "
+snap list, diff, find, bisect, cdp status, cdp resume, tree, du, ring list, ring info, ring repair, lun create, lun list, lun delete, help, version, "
 
 # In this order. Then what is in the object.
 list="
@@ -21,6 +21,8 @@ vdi create demo/web --size 16M: name demo/web
 vdi import $DIR/image demo/db: name demo/db
 vdi set demo/db --warn-at 80%: name demo/db
 vdi resize demo/db --size 32M: size_bytes $((32 << 20))
+vdi rename demo/db data: name demo/data
+vdi rename demo/data demo/db: vdi db
 snap create demo/db@clean: seq 1
 snap label demo/db@1 first: label first
 snap label demo/db@1 second: name demo/db@1
@@ -41,6 +43,15 @@ defrag demo/db: name demo/db
 vdi delete demo/web --yes: deleted true
 gc demo: dry_run false
 dedup demo: dry_run false
+ring create demo $DIR/ring --size 64M: store demo
+vdi set demo/db --ring on: ring_setting on
+vdi set demo/db --ring auto: ring_setting auto
+vdi set demo/db --ring off: ring_setting off
+ring check demo: errors 0
+ring discard demo/db: discarded false
+ring discard demo/db --yes: discarded false
+ring delete demo --dry-run: deleted false
+ring delete demo: deleted true
 store restore-superblock $DIR/more.plx --dry-run: dry_run true
 store restore-superblock $DIR/more.plx --i-checked-nobody-uses-it: index 1
 store release demo --dry-run: released false
@@ -81,6 +92,96 @@ done
 run 0 help vdi create --json
 [[ $(json commands 0 verb) == create && $(json commands 0 options 0 name) == size ]] || die "not that of vdi create"
 run 2 help nothing --json
+
+# keys: those of the object in out, in the order of the alphabet. In every list below, all objects have the same.
+keys() {
+    python3 -c '
+import json, sys
+def look(value, where):
+    if isinstance(value, list):
+        kinds = {tuple(sorted(item)) for item in value if isinstance(item, dict)}
+        if len(kinds) > 1:
+            sys.exit(f"{where}: not the same in all: {set.union(*map(set, kinds)) - set.intersection(*map(set, kinds))}")
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        look(item, f"{where}/{key}")
+value = json.load(open(sys.argv[1]))
+look(value, "")
+print(*sorted(value[0] if isinstance(value, list) else value))' "$DIR/out" || die "$*"
+}
+
+step "one kind, the same keys: a fresh object beside one with everything"
+run 0 store format full --volume "$DIR/full.plx" --size 64M --extent-size 1M
+run 0 store format fresh --volume "$DIR/fresh.plx" --size 64M --extent-size 1M
+fresh_store=$(run 0 store info fresh --json && keys store info fresh) || exit 1
+run 0 store set full --warn-at 1%
+run 0 vdi create full/fresh --size 1M
+run 0 vdi import image full/full
+run 0 vdi set full/full --warn-at 1%
+run 0 snap create full/full@one
+run 0 snap create full/full
+run 0 cdp on full/full --every 1s --keep all:1h
+head -c 1M /dev/urandom >image
+run 0 vdi import image full/full --force
+run 0 snap create full/full --json
+with_label=$(keys snap create)
+run 0 snap create full/full@two --json
+[[ $(keys snap create) == "$with_label" ]] || die "snap create: not the same keys with a label"
+run 0 vdi clone full/full@2 full/clone
+run 0 vdi clone full/full@one full/other
+run 0 vdi delete full/other --yes
+# A process that has it open, and one that reads a snapshot; both have died.
+PLX_STAGE_SIGNAL=9 PLX_STAGE_AT=60 "$PARALLAX_STAGED" vdi bench full/full --runtime 5 --force >/dev/null 2>&1
+run 0 store info full --json
+[[ $(keys store info) == "$fresh_store" ]] || die "store info: not the same keys"
+for words in "vdi info" "cdp status"; do
+    # shellcheck disable=SC2086 # words
+    run 0 $words full/fresh --json
+    fresh=$(keys "$words")
+    for disk in full clone; do
+        # shellcheck disable=SC2086 # words
+        run 0 $words full/$disk --json
+        [[ $(keys "$words") == "$fresh" ]] || die "$words: not the same keys for $disk"
+    done
+done
+run 0 diff full/full@one..two --summary --json
+keys diff >kept
+run 0 diff full/full@one --summary --json
+[[ $(keys diff) == "$(<kept)" ]] || die "diff --summary: not the same keys"
+run 0 rewind full/full --to one --dry-run --json
+keys rewind >kept
+run 0 rewind full/full --to one --json
+[[ $(keys rewind) == "$(<kept)" ]] || die "rewind: not the same keys"
+run 0 vdi export-diff full/full@one full.one --json
+keys export-diff >kept
+run 0 vdi export-diff full/full@one..two full.two --json
+[[ $(keys export-diff) == "$(<kept)" ]] || die "export-diff: not the same keys"
+run 0 vdi import-diff full.one fresh/copy --json
+keys import-diff >kept
+for stream in one two two; do
+    run 0 vdi import-diff full.$stream fresh/copy --json
+    [[ $(keys import-diff) == "$(<kept)" ]] || die "import-diff: not the same keys"
+done
+for pattern in randread randwrite; do
+    run 0 vdi bench full/fresh --rw $pattern --runtime 1 --force --json
+    keys bench >"$pattern"
+done
+same randread randwrite
+cp full.plx copy.plx
+truncate -s 64M ruined.plx
+dd if=/dev/urandom of=fresh.plx bs=17k count=1 conv=notrunc status=none
+for words in "store list" "store scan $DIR/full.plx $DIR/copy.plx $DIR/fresh.plx $DIR/ruined.plx" "vdi list full" \
+    "snap list full/full" "tree" "du full" "cdp status" "cdp timeline full/full" "find full/full" "diff full/full@one..two" \
+    "store check full"; do
+    # shellcheck disable=SC2086 # words
+    "$PARALLAX" $words --json >out 2>err
+    [[ $(<out) == *:* ]] || die "$words: an empty list shows nothing"
+    keys "$words" >/dev/null
+done
+"$PARALLAX" store info fresh --json >out 2>err # which is ruined
+[[ $(keys store info) == "$fresh_store" ]] || die "store info: not the same keys for a store that is ruined"
+run 3 vdi info full/none --json
+cp err out
+[[ $(json error advice) == null ]] || die "an error without advice has some"
 
 step "none is left out"
 for noun in $("$PARALLAX" __complete); do

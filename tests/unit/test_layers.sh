@@ -86,7 +86,7 @@ if addpart "$loop" 1 2048 196608 2>err && addpart "$loop" 2 198656 196608 2>err 
     run 0 store forget neighbour
     run 0 store forget part
 else
-    echo "(without a partition: $(<err))"
+    part_skipped "a partition: $(<err)"
 fi
 
 step "the file of a loop device is known by what it is, when its name is gone"
@@ -103,7 +103,7 @@ holds() {
     over "below.$1"
     local below=$loop
     { mkdir "on.$1" && "mkfs.$1" "$2" "$loop" >/dev/null 2>err && mount "$loop" "on.$1" 2>err; } ||
-        { echo "(without $1: $(head -n 1 err))" && return; }
+        { part_skipped "below $1: $(head -n 1 err)" && return; }
     made+=("umount on.$1")
     run 0 store format "$1" --volume "$DIR/on.$1/file" --size 64M --extent-size 1M
     run 0 vdi import image "$1/web"

@@ -99,8 +99,8 @@ says err "lost: virtual disk b: VDI slot 1"
 all_else_works
 run 0 store info demo
 [[ -z $(registry "SELECT 1 FROM vdis WHERE slot = 1") ]] || die "the slot was given out"
-run 1 gc demo
-run 1 snap delete demo/a@one
+run 4 gc demo
+run 4 snap delete demo/a@one
 run 4 vdi forget demo --lost -q
 [[ $(<err) == *"; with --yes, what these disks used becomes garbage, "*" may go again" ]] || die "wrong advice"
 run 0 vdi forget demo --lost --yes
@@ -177,7 +177,7 @@ with open(sys.argv[1], "rb") as good, open(sys.argv[2], "r+b") as volume:
 END
 for words in "snap delete demo/b@1" "snap delete demo/b@..2 --force"; do
     # shellcheck disable=SC2086 # words
-    run 1 $words
+    run 4 $words
     says err "not all records or labels of the store could be read: no snapshot goes"
 done
 rebuilt 0

@@ -68,11 +68,14 @@ def placed(items, key, item, mode):
     return found or item
 
 
+ISCSI, LOOPBACK = (types.SimpleNamespace(name=name) for name in ("iscsi", "loopback"))
+
+
 class Target(Node):
-    def __new__(cls, _fabric, wwn, mode="any"):
+    def __new__(cls, fabric, wwn, mode="any"):
         may("Target")
         self = super().__new__(cls)
-        self.wwn, self.tpgs = wwn, []
+        self.wwn, self.tpgs, self.fabric_module = wwn, [], fabric or ISCSI
         return placed(World.targets, lambda t: t.wwn, self, mode)
 
     def __init__(self, *_, **__):
@@ -198,7 +201,7 @@ def load():
     rtslib = types.ModuleType("rtslib_fb")
     for name, value in {"RTSLibError": RTSLibError, "RTSRoot": object, "Target": Target, "TPG": TPG, "LUN": LUN,
                         "NetworkPortal": NetworkPortal, "NodeACL": NodeACL, "UserBackedStorageObject": Store,
-                        "FabricModule": lambda _: types.SimpleNamespace(targets=World.targets)}.items():
+                        "FabricModule": lambda name: types.SimpleNamespace(name=name, targets=World.targets)}.items():
         setattr(rtslib, name, value)
     utils = types.ModuleType("rtslib_fb.utils")
     utils.fread = lambda path: (_ for _ in ()).throw(OSError(path))
@@ -343,6 +346,59 @@ class Lun(unittest.TestCase):
         lun.delete(request())
         self.assertEqual(everything(), ([], []))
         self.assertEqual((self.saved()["targets"], self.saved()["storage_objects"]), ([], []))
+
+    def test_delete_takes_what_serves_the_disk_alone(self):
+        """LUN-3: a backstore and a LUN that targetcli made."""
+        so = Store("by-hand", "parallax/s/v", 1 << 20)
+        self.assertEqual([row["target"] for row in lun.list_all({})], [None])
+        lun.delete(request())  # which keeps the disk open, without any LUN
+        self.assertEqual(everything(), ([], []))
+        so = Store("by-hand", "parallax/s/v", 1 << 20)
+        tpg = prepared()
+        LUN(tpg, 0, so)
+        LUN(prepared(wwn=OURS), 0, so)
+        lun.delete(request(target=OURS))  # the other target still uses it
+        self.assertEqual([so.name for so in World.stores], ["by-hand"])
+        lun.delete(request())
+        self.assertEqual((World.stores, len(World.targets), tpg.luns), ([], 2, []))
+
+    def test_delete_leaves_other_fabrics(self):
+        so = Store("by-hand", "parallax/s/v", 1 << 20)
+        LUN(TPG(Target(LOOPBACK, "naa.5001"), 1), 0, so)
+        before = everything()
+        self.assertEqual([row["target"] for row in lun.list_all({})], [None])
+        with self.assertRaises(lun.Failure) as refused:
+            lun.delete(request())
+        self.assertEqual(refused.exception.code, "BUSY")
+        self.assertIn("exported by naa.5001 (loopback)", str(refused.exception))
+        self.assertEqual(everything(), before)
+        lun.create(request(initiators=[IQN]))  # the same backstore by iSCSI, too
+        lun.delete(request())
+        self.assertEqual(everything(), before)
+
+    def test_exports(self):
+        def exports(vdi, *stores):
+            return [(row["name"], row["running"]) for row in lun.exports({"stores": ["s", *stores], "vdi": vdi})]
+
+        self.assertEqual(exports("v"), [])
+        lun.create(request(initiators=[IQN]))
+        lun.create(request(seq=3, initiators=[IQN]))
+        lun.create(request(vdi="vv", uuid=UUID[:-1] + "9", initiators=[IQN]))
+        lun.create(request(store=UUID, uuid=UUID[:-1] + "7", initiators=[IQN]))
+        self.assertEqual(exports("v"), [("s/v", True), ("s/v@3", True)])
+        self.assertEqual(exports("v", UUID), [(f"{UUID}/v", True), ("s/v", True), ("s/v@3", True)])
+        World.stores.clear()  # the target was stopped, and comes back by what is saved
+        self.assertEqual(exports("v"), [("s/v", False), ("s/v@3", False)])
+        self.assertEqual(exports("w"), [])
+
+    def test_delete_leaves_an_empty_target(self):
+        for wwn, target in ((OURS, None), (TARGET, TARGET)):
+            World.targets.clear()
+            prepared(wwn=wwn)
+            before = everything()
+            lun.create(request(target=target, initiators=[IQN]))
+            lun.delete(request(target=target))
+            self.assertEqual(everything(), before, wwn)
 
     def test_our_target_takes_more(self):
         lun.create(request(initiators=[IQN]))

@@ -90,7 +90,7 @@ static void test_deterministic(void)
         options.steps = 800;
         plx_world_run(&options, &once);
         plx_world_run(&options, &again);
-        CU_ASSERT_EQUAL(once.trace_hash, again.trace_hash);
+        CU_ASSERT_EQUAL(once.trace_hash, again.trace_hash); /* INV-10 */
     }
 }
 

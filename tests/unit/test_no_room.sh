@@ -51,7 +51,8 @@ mount -o remount,size=300m below || exit 1
 run 0 snap create demo/kept
 run 0 gc demo
 run 4 snap delete demo/kept@second --wait 0
-says err "a process that cannot write to its volume reads snapshots"
+# Seldom its row fits into what the registry has of the volume already.
+grep -q "is being read by admin" err || says err "a process that cannot write to its volume reads snapshots"
 cat <&9 >>was-read
 exec 9<&-
 wait "$reader" || die "the reader failed"

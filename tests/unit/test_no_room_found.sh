@@ -19,7 +19,7 @@ head -c 1M /dev/urandom >small
 
 # attempt WORDS...: it is done, or there is no room for it (6) and nothing else is the matter; its status is in status.
 attempt() {
-    timeout -k 5 60 "$PARALLAX" "$@" >out 2>err </dev/null
+    timeout -k 5 300 "$PARALLAX" "$@" >out 2>err </dev/null
     status=$?
     [[ $status == 0 || $status == 6 ]] || die "parallax $* with $room KiB of room: exit status $status"
 }

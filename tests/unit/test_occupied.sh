@@ -16,7 +16,7 @@ if [[ $(id -u) == 0 ]] && loop=$(losetup -f --show "$DIR/wide1" 2>/dev/null); th
     trap '[[ ! $loop ]] || losetup -d "$loop"; rm -rf "$DIR"' EXIT
 else
     loop=
-    echo "(without a loop device: none can be made here)"
+    part_skipped "through a loop device: none can be made here"
 fi
 
 # refused NAME: neither a format nor a growth takes the volume, and nothing on it is changed.
@@ -26,7 +26,7 @@ refused() {
         for force in "" "--force" "--force --i-checked-nobody-uses-it"; do
             # shellcheck disable=SC2086 # words
             run 4 store $words $force
-            says err "is a volume of store wide (with web); 'parallax store forget wide' first"
+            says err "is a volume of store wide (with web); to overwrite it, run 'parallax store forget wide' first"
         done
     done
     cmp -s wide1 before || die "$1: refused, and overwritten all the same"
@@ -68,6 +68,7 @@ for volume in wide1 wide0; do
         dd if=before of=$volume bs=4k seek=$copy skip=$copy count=1 conv=notrunc status=none
         run 0 store restore-superblock "$DIR/$volume" --dry-run
         run 0 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it
+        says err "next: 'parallax store"
         run 4 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it
     done
     [[ $volume == wide1 ]] || run 0 store take-over wide --any --i-checked-it-is-off # the home page went, too
@@ -104,7 +105,7 @@ run 0 store format cut --volume "$DIR/cut" --size 64M --extent-size 1M
 run 0 store forget cut
 dd if=/dev/zero of=cut bs=1M seek=1 count=8 conv=notrunc status=none
 run 4 store format cut --volume "$DIR/cut"
-says err "holds store cut with a registry that cannot be read: if its format was not finished, --force formats it anew"
+says err "holds store cut with a registry that cannot be read: if its format was not finished, --force formats it again"
 says err "'parallax store rebuild-registry' brings it back"
 cp --sparse=always cut unfinished
 run 0 store format cut --volume "$DIR/cut" --force
@@ -141,7 +142,7 @@ for lost in "head -c 20480 /dev/zero" "head -c 20480 /dev/urandom" "head -c 2048
         # shellcheck disable=SC2086 # words
         run 4 store $words --force --i-checked-nobody-uses-it
         says err "was a volume of store grown (with web), as its spare superblock says"
-        says err "'parallax store restore-superblock' makes it one again, 'parallax store forget grown' first"
+        says err "'parallax store restore-superblock' makes it one again; to overwrite it, run 'parallax store forget grown' first"
     done
     same grown1 before
     dd if=first of=grown1 conv=notrunc status=none
@@ -177,7 +178,7 @@ cp older state/stores/copy.json
 for force in "" "--force" "--force --i-checked-nobody-uses-it"; do
     # shellcheck disable=SC2086 # words
     run 4 store add-volume orig "$DIR/copy1" $force
-    says err "is a volume of store copy (with web); 'parallax store forget copy' first"
+    says err "is a volume of store copy (with web); to overwrite it, run 'parallax store forget copy' first"
 done
 run 0 store forget copy
 run 4 store add-volume orig "$DIR/copy1"
@@ -194,7 +195,7 @@ exec 8<>described 7<>further
 run 0 store format described --volume /proc/self/fd/8 --extent-size 1M
 run 0 store add-volume described /dev/fd/7
 exec 8<&- 7<&-
-[[ $(<state/stores/described.json) != *fd* ]] || die "that is no path: $(<state/stores/described.json)"
+[[ $(<state/stores/described.json) != */fd/* ]] || die "that is no path: $(<state/stores/described.json)"
 run 0 vdi create described/a --size 1M
 run 0 store info described --json
 [[ $(<out) == *"$DIR/described"*"$DIR/further"* && $(<out) != *fd/* ]] || die "that is no path"

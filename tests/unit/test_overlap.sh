@@ -78,9 +78,9 @@ same out image
 run 0 store forget whole
 
 step "what the kernel has in use is not written over: a partition that is mounted, and its disk"
-mkfs.ext4 -q "${loop}p1" 2>err || { echo "(without a mounted partition: $(head -n 1 err))"; exit 0; }
+mkfs.ext4 -q "${loop}p1" 2>err || { part_skipped "a mounted partition: $(head -n 1 err)"; exit 0; }
 mkdir mounted
-mount "${loop}p1" mounted 2>err || { echo "(without a mounted partition: $(head -n 1 err))"; exit 0; }
+mount "${loop}p1" mounted 2>err || { part_skipped "a mounted partition: $(head -n 1 err)"; exit 0; }
 for device in "${loop}p1" "$loop"; do
     run 4 store format new --volume "$device" --force
     says err "$device is in use: mounted, or part of a RAID, LVM or multipath device"

@@ -16,7 +16,7 @@ if [[ $(id -u) == 0 ]] && loop=$(losetup -f --show "$DIR/lost" 2>/dev/null); the
     trap 'losetup -d "$loop"; rm -rf "$DIR"' EXIT
 else
     loop=
-    echo "(without a loop device: none can be made here)"
+    part_skipped "through a loop device: none can be made here"
 fi
 
 # refused STATUS TEXT TARGET...: no command that exports overwrites one of these, and says why.

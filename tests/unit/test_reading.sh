@@ -22,7 +22,7 @@ nobody_writes true 2>/dev/null || { echo "without read-only mounts: none can be 
 reads() {
     local status=$1 got
     shift
-    "$way" timeout -k 5 60 "$DIR/parallax" "$@" >"$ELSEWHERE/out" 2>"$ELSEWHERE/err" </dev/null
+    "$way" timeout -k 5 300 "$DIR/parallax" "$@" >"$ELSEWHERE/out" 2>"$ELSEWHERE/err" </dev/null
     got=$?
     cp "$ELSEWHERE/out" "$ELSEWHERE/err" "$DIR/"
     [[ $got == "$status" ]] || die "$way: parallax $*: exit status $got, not $status"

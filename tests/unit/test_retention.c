@@ -228,7 +228,7 @@ static void test_plan(void)
     /* A clock that was years ahead has left progress behind: it does not hold for years. */
     CU_ASSERT_EQUAL(plx_retention_plan(&retention, START - 9 * DAY, steps), 3);
     CU_ASSERT(steps[0].thin.before_ns == START - 16 * DAY && steps[2].thin.after == 0);
-    /* Another policy begins anew; the same one, in another mode, does not. */
+    /* Another policy begins again; the same one, in another mode, does not. */
     plx_retention_set(&retention, &(struct plx_protection){
                                       .tiers = policy.tiers,
                                       .tier = {policy.tier[0], policy.tier[1], policy.tier[2]}});

@@ -86,7 +86,7 @@ static void expect_no_instant(uint64_t seq)
     FAILS(NOT_FOUND, plx_snapshot_open(store, 0, seq, &instant, &fault));
 }
 
-/* At the old end history just begins later: nothing is written anew. */
+/* At the old end history just begins later: nothing is rewritten. */
 static void test_forget(void)
 {
     struct plx_vdi_info info;
@@ -121,7 +121,7 @@ static void test_forget(void)
     end_store();
 }
 
-/* In the middle the log is written anew, with fewer snapshots, again and again; what stays reads as
+/* In the middle the log is rewritten, with fewer snapshots, again and again; what stays reads as
  * it did, and in the end nothing is left of what went. */
 static void test_thin(void)
 {
@@ -454,7 +454,7 @@ static void test_clock_number_again(void)
 }
 
 /* One in doubt whose batch failed may be on the store: the clock is right again before the disk
- * that has stopped is opened anew. */
+ * that has stopped is opened again. */
 static void test_clock_right_too_early(void)
 {
     struct plx_request in_vain = {.op = PLX_SNAPSHOT};

@@ -26,6 +26,7 @@ snap delete demo/db@3..1 --dry-run
 du demo/db@3..1
 vdi resize demo/web --size 8M
 vdi bench demo/web --size 1G
+vdi rename demo/web other/web
 find demo/web --block 4096
 bisect demo/db --good three --bad one -- true
 store export-registry demo -
@@ -55,6 +56,7 @@ cdp timeline demo/db --svg there
 store export-registry demo there
 vdi create demo/db --size 1M
 vdi clone demo/db@one demo/web
+vdi rename demo/db web
 snap label demo/db@two one
 snap create demo/db@one
 store format demo --volume $DIR/demo.plx

@@ -88,7 +88,7 @@ for words in "grow demo" "restore-superblock one --i-checked-nobody-uses-it"; do
     run 0 store check demo
 done
 
-step "they go back: the registry is made anew first"
+step "they go back: the registry is rebuilt first"
 cp grown one
 lose
 rebuilt --volume one
@@ -139,7 +139,7 @@ told
 mended
 whole one two
 
-step "likewise, and the registry is made anew first, of all volumes"
+step "likewise, and the registry is rebuilt first, of all volumes"
 cp grown one && cp grown2 two
 lose
 run 1 store rebuild-registry --volume one
@@ -166,7 +166,7 @@ for number in 7000 -1 4611686018427387904; do
     registry_edit one "PRAGMA ignore_check_constraints = ON; DELETE FROM extents WHERE no > 96 OR no < 0;
         INSERT INTO extents (store, no, type) SELECT id, $number, 'data' FROM store"
     run 5 store info demo
-    says err "beyond the end of the store, which has 96; 'parallax store rebuild-registry' makes its registry anew"
+    says err "beyond the end of the store, which has 96; 'parallax store rebuild-registry' rebuilds its registry"
     run 5 store check demo
     says out "beyond the end of the store, which has 96; 'parallax store rebuild-registry'"
     run 0 vdi create demo/d --size 1M

@@ -1,9 +1,10 @@
 /* test_taken.c - who had a store, or was taking it, when another host took it.
  *
- * A pause: a process has the store and asks all the time whether it still has (plx_tenancy_ok), as
- * whoever submits I/O does. It is stopped for longer than a gap may be, and meanwhile the home page
- * becomes another host's. When it goes on, its very first answer must be no: what it submitted
- * before its thread has looked would be written into another one's store.
+ * A pause: a process has the store and asks all the time whether it may write, as whoever submits
+ * I/O does. It is stopped for longer than a gap may be, and meanwhile the home page becomes another
+ * host's. When it goes on, its very first answer must be no (TENANCY-10): what it submitted before
+ * its thread has looked would be written into another one's store. The look finds out, so it stays
+ * no.
  *
  * At the same time: a store that was released is taken, and another host, which had read the page
  * before, writes it, too. The first one notices before it has done anything (TENANCY-3).
@@ -25,6 +26,7 @@
 
 #define MIB (1ull << 20)
 #define HOME_AT ((off_t)PLX_HOME_BLOCK * PLX_BLOCK_SIZE)
+#define PAUSED 8u
 #define PAUSE_NS 2500000000ull /* a gap is two seconds */
 
 static char folder[64], volume[96];
@@ -34,7 +36,7 @@ static struct plx_fault fault;
 
 static void found(void)
 {
-    struct plx_device_open_options options = {.queue_depth = 1, .beside = true};
+    struct plx_device_open_options options = {.beside = true};
     struct plx_bytelock *locks;
     struct plx_device *device;
 
@@ -45,13 +47,18 @@ static void found(void)
     plx_device_close(device);
 }
 
-/* Exits with what its first question after the pause was answered; 2: it had no store. */
+static bool may_write(struct plx_tenancy *tenancy, uint64_t now_ns)
+{
+    return !plx_tenancy_is_fenced(tenancy) && !plx_tenancy_waits(tenancy, now_ns);
+}
+
+/* Exits with whether it could write after the pause; 2: it had no store. */
 static _Noreturn void live(int ready)
 {
     struct plx_tenancy_options options = {.paths = &paths, .volume = volume, .store = store};
     struct plx_tenancy *tenancy;
     uint64_t last_ns, now_ns;
-    bool ok;
+    bool may;
 
     if (plx_tenancy_begin(&options, &tenancy, &fault) || write(ready, "", 1) != 1)
         _exit(2);
@@ -59,12 +66,14 @@ static _Noreturn void live(int ready)
     now_ns = plx_clock_ns(CLOCK_BOOTTIME);
     do {
         last_ns = now_ns;
-        ok = plx_tenancy_ok(tenancy);
+        may = may_write(tenancy, now_ns);
         now_ns = plx_clock_ns(CLOCK_BOOTTIME);
-    } while (ok && now_ns - last_ns < PAUSE_NS);
-    if (ok) /* the pause came between answer and clock: nothing was asked since */
-        ok = plx_tenancy_ok(tenancy);
-    _exit(ok);
+    } while (now_ns - last_ns < PAUSE_NS);
+    if (may) /* the pause came between answer and clock: nothing was asked since */
+        may = may_write(tenancy, now_ns);
+    while (!may && !plx_tenancy_is_fenced(tenancy))
+        usleep(1000);
+    _exit(may);
 }
 
 static int read_slot(unsigned slot, struct plx_home *ret_home)
@@ -103,28 +112,36 @@ static void take_for_another(void)
     write_home(home);
 }
 
+/* Several are paused, for in each the tenancy's thread may be the first to run again. */
 static void test_paused(void)
 {
     struct timespec pause = {PAUSE_NS / 1000000000, PAUSE_NS % 1000000000 + 200000000};
+    pid_t children[PAUSED];
     int ready[2], status;
-    pid_t child;
     char byte;
 
     found();
     CU_ASSERT_EQUAL_FATAL(pipe(ready), 0);
-    child = fork();
-    if (child == 0)
-        live(ready[1]);
+    for (unsigned i = 0; i < PAUSED; i++) {
+        children[i] = fork();
+        if (children[i] == 0)
+            live(ready[1]);
+        CU_ASSERT_EQUAL_FATAL(read(ready[0], &byte, 1), 1);
+    }
     close(ready[1]);
-    CU_ASSERT_EQUAL_FATAL(read(ready[0], &byte, 1), 1);
     close(ready[0]);
-    CU_ASSERT_EQUAL(kill(child, SIGSTOP), 0);
-    CU_ASSERT_EQUAL(waitpid(child, &status, WUNTRACED), child);
+    for (unsigned i = 0; i < PAUSED; i++) {
+        CU_ASSERT_EQUAL(kill(children[i], SIGSTOP), 0);
+        CU_ASSERT_EQUAL(waitpid(children[i], &status, WUNTRACED), children[i]);
+    }
     take_for_another();
     nanosleep(&pause, NULL);
-    CU_ASSERT_EQUAL(kill(child, SIGCONT), 0);
-    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
-    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    for (unsigned i = 0; i < PAUSED; i++)
+        CU_ASSERT_EQUAL(kill(children[i], SIGCONT), 0);
+    for (unsigned i = 0; i < PAUSED; i++) {
+        CU_ASSERT_EQUAL(waitpid(children[i], &status, 0), children[i]);
+        CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
 }
 
 static bool is_taken(unsigned slot)

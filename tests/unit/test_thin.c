@@ -14,7 +14,7 @@
 #define HISTORIES 8u
 
 /* What is labelled or cloned is always read through the key frame that it was read through at
- * first: nothing in the log that is written anew announces one too early. In stretches that end
+ * first: nothing in the log that is rewritten announces one too early. In stretches that end
  * with the key frame around it, that begin with it, then in long ones, again and again. */
 static void test_order(void)
 {

@@ -89,7 +89,7 @@ static void clone_meanwhile(void)
 
 /* Snapshots of `thin` were to go, and one of them comes into use: it is not too late, none goes, no
  * matter how often it was tried where a stretch may end. Only what is open is seen to be so when
- * that begins anew. When the caller knows, the others go. */
+ * that begins again. When the caller knows, the others go. */
 static void come_meanwhile(void (*act)(void), unsigned rounds, struct plx_thin thin)
 {
     const uint64_t wanted = WANTED;

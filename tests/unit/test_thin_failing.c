@@ -180,7 +180,7 @@ static size_t list_batches(struct batch *ret_batches, size_t max)
     return count;
 }
 
-/* One batch after the other is damaged. Of the segments that are written anew none is copied
+/* One batch after the other is damaged. Of the segments that are rewritten none is copied
  * without it: nothing goes, although nobody has to read it for what goes. reopened: they are of an
  * older epoch, so that no later batch says that it was durable. */
 static void damage_batches(bool reopened)
@@ -384,7 +384,7 @@ static void test_neighbours_reserve(void)
     end_disk(true);
 }
 
-/* ---- What is written anew cannot be ---- */
+/* ---- What is rewritten cannot be ---- */
 
 #define LEAVES 690u /* of which blocks are overwritten in place */
 

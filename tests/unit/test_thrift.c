@@ -423,7 +423,7 @@ int main(void)
         {"marks", test_marks},
         {"where all go", test_all_go},
         {"where there is no log", test_gone},
-        {"where it was written anew", test_forget},
+        {"where it was rewritten", test_forget},
         {"bytes of log", test_bytes},
     };
 

@@ -141,9 +141,72 @@ run 0 vdi delete demo/other --yes
 "$PARALLAX" vdi import - demo/other --size 2M <kept.raw 2>err || die "an image that ends early is no error"
 run 0 vdi delete demo/other --yes
 head -c 1M kept.raw | "$PARALLAX" vdi import - demo/other --size 2M 2>err || die "a pipe that ends early is no error"
-says err "the image ended 1048576 bytes before the virtual disk does"
+says err "the image ended 1048576 bytes before the virtual disk does; the rest of the disk is zero"
+head -c 2M image >long.raw
+run 0 vdi import long.raw demo/other --force
+run 0 vdi import kept.raw demo/other --force
+says err "bytes before the virtual disk does; the rest of the disk is zero now, whatever it held"
+run 0 vdi export demo/other rest.raw
+cmp -s <(tail -c 1M rest.raw) <(head -c 1M /dev/zero) || die "the rest of the disk is not zero"
+
+step "an import that is killed shows, until one ends well"
+mkfifo slow
+for how in "" --force; do # a disk that it made, and one that was there
+    # shellcheck disable=SC2086 # no word, or one
+    "$PARALLAX" vdi import slow demo/killed --size 4M $how >/dev/null 2>&1 &
+    import=$!
+    exec 7>slow
+    cat kept.raw >&7
+    for _ in {1..100}; do
+        run 0 vdi info demo/killed --json
+        [[ $(json import) != unfinished ]] || break
+        sleep 0.1
+    done
+    [[ $(json import) == unfinished ]] || die "an import that runs does not show"
+    kill -9 "$import"
+    wait "$import" 2>/dev/null
+    exec 7>&-
+    run 0 vdi info demo/killed
+    says out "unfinished"
+    says err "demo/killed: an import into it runs or did not finish"
+    run 0 vdi list demo
+    says err "demo/killed: an import into it runs or did not finish"
+    [[ -z $how ]] || run 4 vdi import kept.raw demo/killed
+    [[ -z $how ]] || says err "demo/killed holds a part of an import that did not finish; give --force"
+    head -c 3M image | "$PARALLAX" vdi import - demo/killed --force >out 2>err || die "it cannot be repeated"
+    run 0 vdi info demo/killed --json
+    [[ $(json import) == null ]] || die "an import that ended well still shows as unfinished"
+done
+run 0 vdi delete demo/killed --yes
 run 0 vdi delete demo/other --yes
 run 0 vdi delete demo/kept --yes
+
+step "a write fails somewhere while a new disk is opened or filled: it goes again, or says how to go on; closing says which write"
+run 0 store format failing --volume "$DIR/failing.plx" --size 64M --extent-size 1M
+head -c 64k /dev/urandom >small
+cp --sparse=always failing.plx failing.before
+for at in {10..90..4}; do
+    cp --sparse=always failing.before failing.plx
+    status=$(PLX_STAGE_WRITE_FAILS=$at "$PARALLAX_STAGED" vdi import small failing/new >out 2>err; echo $?)
+    [[ $(<err) != *"was opened again"* ]] || die "write $at: the import takes its own opening for another command's"
+    [[ $(<err) != *"cannot be opened: the registry is not reachable"* ]] || die "write $at: why the registry gave no room is not said"
+    run 0 vdi list failing --json
+    if ((status == 0)) || [[ $(<err) == *"closing the store: "* ]]; then # by then it is whole
+        [[ $(json 0 vdi) == new ]] || die "write $at: the disk is missing"
+    else
+        [[ $(<out) == "[]" || $(json 0 import) == unfinished ]] || die "write $at: a disk is left that says nothing"
+    fi
+done
+closings=0
+for at in {1..40}; do
+    cp --sparse=always failing.before failing.plx
+    PLX_STAGE_WRITE_FAILS=$at "$PARALLAX_STAGED" vdi create failing/new --size 1M >out 2>err
+    [[ $(<err) == *"closing the store: "* ]] || continue
+    says err "closing the store: cannot write the registry in $DIR/failing.plx"
+    closings=$((closings + 1))
+done
+((closings)) || die "no write fails while the store is closed"
+run 0 store forget failing
 
 step "bench: what holds data is overwritten with --force only"
 run 0 vdi create demo/empty --size 16M
@@ -231,6 +294,19 @@ run 4 snap create reg/a@one
 says err "'parallax snap unlabel reg/a@one'"
 run 0 snap list reg/a --json
 [[ $(grep -c '"seq"' out) == 1 ]] || die "a snapshot was taken all the same"
+run 0 vdi create reg/race --size 16M # several look, and then wait for the disk
+"$PARALLAX" vdi bench reg/race --rw randread --runtime 2 >/dev/null 2>&1 </dev/null &
+reader=$! racers=()
+sleep 0.5
+for _ in 1 2 3; do
+    "$PARALLAX" snap create reg/race@one >/dev/null 2>&1 &
+    racers+=($!)
+done
+won=0
+for racer in "${racers[@]}"; do wait "$racer" && ((won++)); done
+wait "$reader"
+run 0 snap list reg/race --json
+[[ $won == 1 && $(grep -c '"seq"' out) == 1 ]] || die "$won took the label: $(<out)"
 
 step "a disk at work is not called damaged"
 run 0 vdi create reg/busy --size 16M
@@ -239,7 +315,7 @@ writer=$!
 sleep 0.3
 kill -0 "$writer" || die "nobody writes"
 for _ in {1..8}; do
-    timeout 60 "$PARALLAX" vdi export reg/busy busy.raw --force --wait 0 >out 2>err </dev/null
+    timeout 300 "$PARALLAX" vdi export reg/busy busy.raw --force --wait 0 >out 2>err </dev/null
     status=$?
     [[ $status == 0 || $status == 4 ]] || die "an export beside a writer ends with $status"
 done

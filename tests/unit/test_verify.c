@@ -99,7 +99,10 @@ static void test_contents(void)
     addr = plx_entry_addr(plx_node_entry(leaf, 100));
     flip(addr, 17);
     EXPECT("data", "block 100 does not match");
-    CU_ASSERT_EQUAL(heard.errors, 1); /* though v0, its snapshots and v1 have it */
+    CU_ASSERT_EQUAL(heard.errors, 2); /* VERIFY-9: v0, its snapshots and v1 have it */
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "virtual disk v0: block 100 does not match"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "virtual disk v1: block 100 does not match"));
+    CU_ASSERT_PTR_NULL(strstr(heard.text, "only snapshots"));
     flip(addr, 17);
     plx_simdisk_fail_range(disk, addr * BLOCK, BLOCK, true, false);
     EXPECT("data", "block 100 cannot be read");
@@ -122,7 +125,7 @@ static void test_snapshot_contents(void)
     close_store();
     CU_ASSERT_NOT_EQUAL(addr, plx_entry_addr(entry_of(0, 0)));
     flip(addr, 5);
-    EXPECT("data", "does not match");
+    EXPECT("data", "does not match its checksum; only snapshots have it");
     flip(addr, 5);
     forge_bit(addr, false);
     EXPECT("free", "in a snapshot");
@@ -403,13 +406,13 @@ static void test_many_findings(void)
     make(32 * MIB);
     OK(create_vdi(0, 16 * MIB));
     vdi = open_vdi(0);
-    for (unsigned i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 5; i++)
         fill(vdi, i * 2 * MIB, 2 * MIB, 1);
     run(vdi, PLX_KEYFRAME, 0, 0);
     for (unsigned i = 0; i < DAMAGED_BLOCKS; i++)
-        flip(addr_of(vdi, i), 9);
+        flip(addr_of(vdi, 2 * i), 9);
     OK(plx_vdi_close(vdi));
-    EXPECT("more", "virtual disk v0: 100 further findings");
+    EXPECT("more", "100 further blocks of virtual disks are damaged");
     CU_ASSERT_EQUAL(heard.errors, 1001);
     end_store();
 }
@@ -546,7 +549,7 @@ static void test_ring_not_allowed(void)
     make_history();
     record = get_record(0);
     record.mark =
-        (struct plx_ring_mark){.ring = record.id, .set = 5, .openings = 1, .since = record.epoch};
+        (struct plx_ring_mark){.ring = record.id, .set = 5, .proof = 1, .since = record.epoch};
     put_record(&record);
     EXPECT("record", "v0: its record names a ring");
     record.mark = (struct plx_ring_mark){.set = 0};
@@ -592,6 +595,76 @@ static void test_rate(void)
     end_store();
 }
 
+static struct {
+    uint64_t told, done, total;
+    unsigned stood; /* how often it was all but the end */
+} progress;
+
+static void on_progress(void *context, uint64_t done, uint64_t total)
+{
+    CU_ASSERT(done >= progress.done);
+    CU_ASSERT(!progress.total || total == progress.total);
+    CU_ASSERT(!progress.total || progress.done < progress.total); /* only this one may be the end */
+    progress.told++;
+    progress.stood += total && done == total - 1;
+    progress.done = done;
+    progress.total = total;
+}
+
+/* VERIFY-8 */
+static void test_progress(void)
+{
+    const struct plx_check_options options = {.data = true, .watch.progress = on_progress};
+
+    make_history();
+    open_store(0);
+    memset(&progress, 0, sizeof progress);
+    OK(plx_store_check(store, &options, &checked, &fault));
+    CU_ASSERT(progress.told > 10);
+    CU_ASSERT(progress.total > 0);
+    CU_ASSERT_EQUAL(progress.done, progress.total);
+    CU_ASSERT(progress.stood <= 2);
+    close_store();
+    end_store();
+}
+
+/* A disk of many leaves, and so many snapshots behind one key frame, each after an overwrite.
+ * Returns how many nodes its check reads. */
+static uint64_t nodes_read(unsigned snapshots)
+{
+    struct plx_vdi *vdi;
+
+    make(64 * MIB);
+    OK(create_vdi(0, 64 * MIB));
+    vdi = open_vdi(0);
+    for (uint64_t at = 0; at < 64 * MIB; at += 2 * MIB)
+        fill(vdi, at, 16384, 1);
+    run(vdi, PLX_SNAPSHOT, 0, 0); /* from here on nothing is overwritten in place */
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    for (unsigned i = 0; i < snapshots; i++) {
+        fill(vdi, i % 32 * (2 * MIB), 4096, (int)(2 + i % 3));
+        run(vdi, PLX_SNAPSHOT, 0, 0);
+    }
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    OK(plx_vdi_close(vdi));
+    OK(plx_simenv_release_all(&env, &fault));
+    close_store();
+    CLEAN();
+    CU_ASSERT_EQUAL(checked.snapshots, snapshots + 1);
+    end_store();
+    return checked.nodes;
+}
+
+/* The second snapshot behind a key frame costs no further walk of its tree, nor does the
+ * hundredth. */
+static void test_nodes_once(void)
+{
+    uint64_t few = nodes_read(32), many = nodes_read(128);
+
+    CU_ASSERT(few > 32);
+    CU_ASSERT(many <= few + 8);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -614,6 +687,8 @@ int main(void)
         {"header pages that are taken over", test_adopted_pages},
         {"a ring that is not allowed", test_ring_not_allowed},
         {"rate and interruption", test_rate},
+        {"progress", test_progress},
+        {"trees behind many snapshots", test_nodes_once},
     };
 
     return SUITE_RUN("verify", tests);

@@ -172,6 +172,17 @@ static void forget(void)
     write_much(12 * MIB);
 }
 
+/* The log alone goes on, into the segment after next, and no key frame follows. */
+static void log_goes_on(void)
+{
+    uint64_t segment = moving->log.cursor.pos / SEGMENT;
+    uint64_t generation = moving->record.generation;
+
+    for (unsigned i = 0; moving->log.cursor.pos / SEGMENT < segment + 2; i++)
+        fill(moving, 3 * MIB + i % 100 * 8192, 4096, (int)(i % 3));
+    CU_ASSERT_EQUAL(moving->record.generation, generation);
+}
+
 static void close_and_delete(void)
 {
     OK(plx_vdi_close(moving));
@@ -236,8 +247,8 @@ static void nothing_found(void)
 
 static void test_beside_changes(void)
 {
-    static void (*const changes[])(void) = {overwrite_in_place, overwrite_and_keyframe, unmap,
-                                            forget, close_and_delete};
+    static void (*const changes[])(void) = {
+        overwrite_in_place, overwrite_and_keyframe, unmap, forget, log_goes_on, close_and_delete};
 
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++)
         at_each_read(changes[i], nothing_found);
@@ -313,7 +324,7 @@ static void damage_until(void (*happens)(void), bool snapshots_stay)
     last = beside.reads;
     OK(plx_vdi_close(moving));
     end_store();
-    for (unsigned at = last - 40; at <= last; at++) {
+    for (unsigned at = last - 80; at <= last; at++) { /* who has what is read once more behind it */
         make_moving();
         memset(&beside, 0, sizeof beside);
         beside.at = at;
@@ -765,6 +776,11 @@ static void test_memory(void)
     forge_bit(plx_entry_addr(entry_of(0, 0)), false);
     check_without_memory("free");
     end_store();
+    make_history();
+    flip(plx_entry_addr(entry_of(0, 100)), 17);
+    open_store(0);
+    check_without_memory("data");
+    end_store();
     make_moving();
     check_without_memory(NULL);
     OK(plx_vdi_close(moving));
@@ -775,12 +791,16 @@ static void test_memory(void)
 /* A finding that cannot be kept until it is known whether the disk has moved on is counted. */
 static void test_findings_without_memory(void)
 {
-    uint64_t failed = 1;
+    uint64_t failed = 1, path[PLX_LEVELS_MAX];
+    struct plx_vdi_record record;
     unsigned counted = 0;
+    uint8_t leaf[BLOCK];
 
     fixture.attach = attach_uncounted;
     make_history();
-    flip(plx_entry_addr(entry_of(0, 100)), 17);
+    record = get_record(0);
+    load_leaf(&record, path, leaf);
+    flip(path[1], 4000);
     open_store(0);
     for (uint64_t k = 1; failed; k++) {
         int error = check_failing_at(k, &failed);
@@ -791,7 +811,7 @@ static void test_findings_without_memory(void)
         counted += strstr(heard.text, "virtual disk v0: 1 further finding") != NULL;
     }
     CU_ASSERT_EQUAL(counted, 1);
-    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "block 100 does not match"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "node of level 2 does not match"));
     end_store();
     fixture.attach = NULL;
 }

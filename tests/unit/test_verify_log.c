@@ -560,9 +560,9 @@ static void test_adjoining_in_log(void)
                        (uint8_t)(record.addr >> 8 ^ addr >> 8));
     }
     open_store(0);
-    EXPECT("data", "block 16 does not match its checksum");
-    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "block 15 does not match its checksum"));
-    CU_ASSERT_EQUAL(heard.errors, 32);
+    EXPECT("data", "blocks 16 to 31 do not match their checksums (store blocks ");
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "blocks 0 to 15 do not match their checksums"));
+    CU_ASSERT_EQUAL(heard.errors, 2);
     CU_ASSERT_EQUAL(store->counters.device_reads[PLX_KIND_DATA], 2 + 32); /* and one by one */
     end_store();
 }

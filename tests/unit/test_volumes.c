@@ -590,6 +590,39 @@ static void test_written_meanwhile(void)
     free_disks(3);
 }
 
+static void set_largest(struct plx_superblock *super)
+{
+    super->generation = PLX_COUNTER_MAX - 1;
+}
+
+/* A state whose generation no gate would let pass is not written; what is there stays usable. */
+static void test_last_generation(void)
+{
+    struct plx_grown grown;
+    uint64_t before;
+
+    make_disks(1, 8 * MIB);
+    make_volumes(1, 8 * MIB);
+    close_store();
+    edit_super(disks[0], set_largest);
+    for (unsigned i = 0; i < 2; i++) {
+        plx_simdisk_resize(disks[0], (9 + i) * MIB);
+        open_volumes(1);
+        before = plx_simdisk_hash(disks[0]);
+        if (!i) {
+            OK(plx_store_grow(store, &(struct plx_grow){0}, &grown, &fault));
+        } else {
+            FAILS(CORRUPT, plx_store_grow(store, &(struct plx_grow){0}, &grown, &fault));
+            CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "impossible generation"));
+            CU_ASSERT_EQUAL(plx_simdisk_hash(disks[0]), before);
+        }
+        close_store();
+    }
+    open_volumes(1);
+    close_store();
+    free_disks(1);
+}
+
 /* ---- The registry's place ---- */
 
 static void expect_due(uint64_t least, uint64_t most)
@@ -736,6 +769,7 @@ int main(void)
         {"a disk without a superblock", test_probe},
         {"volumes that an open store does not take", test_changed_refusals},
         {"superblocks that another process has written", test_written_meanwhile},
+        {"a superblock's last generation", test_last_generation},
         {"how much the registry is to have", test_registry_due},
         {"a registry that stays too small", test_registry_stays},
         {"a clone flushes all volumes", test_clone_flushes},

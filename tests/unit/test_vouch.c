@@ -181,6 +181,31 @@ static void test_busy(void)
     end_hot(vdi);
 }
 
+/* VOUCH-4: the pass over an idle disk reads a window in a tenth of a second: 10 MiB in a second. */
+static void test_rate(void)
+{
+    const uint64_t second = 1000000000ull, blocks = 16 * MIB / BLOCK;
+    uint64_t before, seconds = 0;
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, blocks * BLOCK));
+    vdi = open_quiet(0, 60 * second);
+    for (uint64_t at = 0; at < blocks * BLOCK; at += MIB)
+        OK(write_byte(vdi, at, MIB, 1));
+    unvouched(vdi);
+    for (uint64_t at = 0; at < blocks * BLOCK; at += 2 * MIB) /* of each leaf one */
+        OK(write_byte(vdi, at, BLOCK, 1));
+    CU_ASSERT_EQUAL(unvouched(vdi), blocks);
+    do {
+        before = counters().blocks_vouched;
+        pass_time(second);
+        CU_ASSERT(counters().blocks_vouched - before <= 11 * MIB / BLOCK);
+    } while (counters().blocks_vouched < blocks && ++seconds < 200);
+    CU_ASSERT_EQUAL(unvouched(vdi), 0);
+    end_hot(vdi);
+}
+
 static void test_off(void)
 {
     struct plx_vdi *vdi = make_hot(0);
@@ -251,6 +276,104 @@ static void test_noted(void)
     OK(plx_vdi_close(snapshot));
     OK(write_byte(vdi, 3 * BLOCK, BLOCK, 3));
     end_hot(vdi);
+}
+
+/* Ticks at which nothing completes, until a step has asked for what it reads. */
+static void begin_step(struct plx_vdi *vdi)
+{
+    uint64_t reads = counters().device_reads[PLX_KIND_DATA];
+
+    for (unsigned i = 0; i < 100 && counters().device_reads[PLX_KIND_DATA] == reads; i++) {
+        env.ns += QUIET_NS / 16 + 1;
+        plx_store_tick(store);
+    }
+    CU_ASSERT_FATAL(vdi->vouch.under_way);
+}
+
+/* Of what is under way something ends now and then; if all of it stalls, one ends every 64 turns.
+ */
+static void turn(unsigned number)
+{
+    plx_store_tick(store);
+    if (number % 64 == 63 && plx_store_under_way(store))
+        plx_store_wait(store);
+}
+
+/* Until it has frozen the changes: first it looks whose the disk is. */
+static void begin_keyframe(struct plx_vdi *vdi)
+{
+    plx_keyframe_request(vdi, NULL);
+    for (unsigned i = 0; i < 10000 && !vdi->map.is_frozen; i++)
+        turn(i);
+    CU_ASSERT_FATAL(vdi->map.is_frozen);
+}
+
+enum meeting {
+    APART,    /* the step ended before the changes were frozen */
+    MET,      /* and while they were */
+    OUTLIVED, /* and behind the key frame */
+    MEETINGS,
+};
+
+static enum meeting end_step(struct plx_vdi *vdi)
+{
+    uint64_t keyframes = counters().keyframes;
+    enum meeting meeting = APART;
+
+    for (unsigned i = 0; vdi->vouch.under_way; i++) {
+        if (vdi->map.is_frozen)
+            meeting = MET;
+        if (counters().keyframes != keyframes)
+            meeting = OUTLIVED;
+        turn(i);
+    }
+    return meeting;
+}
+
+static enum meeting step_beside_keyframe(uint64_t seed, bool keyframe_first)
+{
+    enum meeting meeting;
+    struct plx_vdi *vdi;
+
+    fixture.disk.seed = seed;
+    fixture.disk.stalls = 40; /* of some reads it takes as long as a key frame */
+    vdi = make_hot(QUIET_NS);
+    env.ns += QUIET_NS; /* a period ends here, and nothing was quiet in it */
+    plx_store_tick(store);
+    plx_simdisk_set_patience(disk, 80);
+    if (keyframe_first)
+        begin_keyframe(vdi);
+    plx_simdisk_set_patience(disk, 100);
+    begin_step(vdi);
+    if (!keyframe_first)
+        plx_keyframe_request(vdi, NULL);
+    plx_simdisk_set_patience(disk, 80);
+    meeting = end_step(vdi);
+    if (meeting != APART) {
+        CU_ASSERT_EQUAL(counters().blocks_vouched, 0);
+        CU_ASSERT(vdi->vouch.any_left);
+    }
+    plx_simdisk_set_patience(disk, 50);
+    pass_time(6 * QUIET_NS);
+    CU_ASSERT_EQUAL(counters().blocks_vouched, 40);
+    CU_ASSERT_EQUAL(unvouched(vdi), 0);
+    CU_ASSERT(has_contents(vdi));
+    end_hot(vdi);
+    return meeting;
+}
+
+/* VOUCH-2: what was read while a key frame began, was under way or ended is left to the next
+ * pass. */
+static void test_keyframe(void)
+{
+    const struct fixture usual = fixture;
+    unsigned met[2][MEETINGS] = {{0}};
+
+    for (unsigned i = 0; i < 240; i++)
+        met[i % 2][step_beside_keyframe(1 + i / 2, i % 2)]++;
+    CU_ASSERT(met[0][APART] && met[0][MET] && met[0][OUTLIVED]);
+    CU_ASSERT(!met[1][APART] && met[1][MET] && met[1][OUTLIVED]);
+    fixture = usual;
 }
 
 /* The VOID record is durable before the first write in place after it, whenever power fails. */
@@ -439,9 +562,11 @@ int main(void)
         {"damage is found again", test_damage},
         {"hot leaves", test_hot},
         {"busy disks", test_busy},
+        {"rate", test_rate},
         {"off", test_off},
         {"seen by a snapshot", test_shared},
         {"noted, not yet in a key frame", test_noted},
+        {"beside a key frame", test_keyframe},
         {"power fails", test_crash},
         {"in doubt", test_doubt},
         {"what stays in doubt", test_doubt_stays},

@@ -11,6 +11,7 @@ for words in "store list" "vdi list" "tree" "cdp status"; do
     run 0 --state-dir "$DIR/mistyped" $words
     says err "no store is known in $DIR/mistyped/stores; "
     says err "'parallax store format'"
+    says err "'parallax store scan' looks for existing ones"
     says err "'parallax store import --volume PATH'"
     [[ $(wc -l <err) == 1 ]] || die "$words: that is not one line"
     # shellcheck disable=SC2086
@@ -26,6 +27,7 @@ for words in "store info demo" "store check demo" "store set demo --warn-at 80%"
     # shellcheck disable=SC2086
     run 3 --state-dir "$DIR/mistyped" $words
     says err "$DIR/mistyped/stores"
+    says err "'parallax store scan' looks for others"
     says err "'parallax store import --volume PATH'"
 done
 mkdir -p zero/stores
@@ -237,8 +239,10 @@ for words in "store set demo" "vdi set demo/web"; do
     done
     # shellcheck disable=SC2086
     run 0 $words --warn-at 8388608
+    says err "a warning when 8 MiB are used"
     # shellcheck disable=SC2086
     run 0 $words --warn-at none
+    says err "no warning"
 done
 for words in "gc demo" "dedup demo" "defrag demo/web" "store check demo"; do
     for rate in 0 50 4095 2E; do
@@ -320,7 +324,15 @@ named "demo/web exists already" 4 vdi create demo/web --size 1M
 named "demo/web exists already" 4 vdi clone demo/web@1 demo/web
 named "demo/web has no snapshot with the label none;" 3 vdi clone demo/web@none demo/then
 named "demo/web has no snapshot at or before -1y" 3 rewind demo/web --to -1y
-named "demo/web: 2026-11-24 is no time" 3 vdi clone demo/web@2026-11-24 demo/then
+named "'2026-11-24' is no time" 2 vdi clone demo/web@2026-11-24 demo/then
+for time in -5x 2026-13-01T00:00:00Z 2026-11-21T25:00:00Z -5; do
+    for command in "snap delete demo/web@$time" "snap delete demo/web@$time.." "diff demo/web@$time.." "rewind demo/web --to $time" \
+        "vdi export demo/web@$time x.raw" "bisect demo/web --good $time --bad one -- true" "snap list demo/web --from $time"; do
+        # shellcheck disable=SC2086 # words
+        run 2 $command
+        says err "'$time' is no time"
+    done
+done
 named "demo/web: 2199-01-01T00:00:00Z lies in the future;" 3 rewind demo/web --to 2199-01-01T00:00:00Z
 named "demo/web has no label none" 3 snap unlabel demo/web@none
 named "label one names demo/web@1 already" 4 snap label demo/web@2 one
@@ -335,7 +347,8 @@ head -c 5000 /dev/urandom >odd.raw
 run 0 vdi import odd.raw demo/odd
 says err "demo/odd has 5120 bytes, and the image has 5000"
 run 0 vdi import odd.raw demo/even --size 8k
-[[ $(wc -l <err) == 1 ]] || die "its size was asked for"
+[[ $(wc -l <err) == 2 ]] || die "its size was asked for"
+says err "the rest of the disk is zero"
 
 step "of a deleted disk the tree shows what is there still"
 run 0 snap create demo/odd@kept

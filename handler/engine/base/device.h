@@ -96,9 +96,10 @@ struct plx_device {
 struct plx_device_open_options {
     bool read_only;
     uint64_t create_bytes; /* above 0: makes a missing file of this size */
-    /* 0: 256. 1 is for small transfers that the caller waits for one by one: it is cheap to open
-     * and close, has no wait() and interrupt(), and kick() may block until all is done. */
-    unsigned queue_depth;
+    unsigned queue_depth;  /* 0: 256. 1: for small transfers that the caller waits for one by one */
+    /* wait() and interrupt() are called, and kick() never blocks on a device that need not. Without
+     * it kick() may block while few requests are handed over at once. Not with a queue of one. */
+    bool waits;
     /* An opening shares a lock on its volume with the other openings on this machine. Two kinds
      * differ. An exclusive opening waits until nobody else has the volume open, and keeps others
      * out (BUSY). An opening `beside` another one of this process takes no lock. A volume that can

@@ -62,6 +62,11 @@ struct plx_env {
      * (plx_vdi_thin(), from elsewhere), until plx_store_room_made(). Must not block. May be NULL.
      */
     bool (*room_wanted)(struct plx_env *env, struct plx_store *store);
+    /* Whether a write or flush that came at since_ns, by boot_ns, must not go to a device of the
+     * store yet (TICK-6). Asked for each of them just before it goes, so what it says is true of
+     * that moment: the process may have been paused since it was asked last. Must not block. NULL:
+     * all go. */
+    bool (*writes_wait)(struct plx_env *env, uint64_t since_ns);
     /* Called first in every turn of the loop. May submit requests and grant extents. May be NULL.
      */
     void (*tick)(struct plx_env *env);

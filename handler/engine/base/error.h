@@ -49,12 +49,12 @@ static inline bool plx_error_is_unreadable(int code)
 {
     return code == PLX_ERR_CORRUPT || code == PLX_ERR_IO_READ;
 }
-/* Whether there is no room below the store: what the store itself has does not help. */
+/* Whether the device or file below the store is full; free blocks in the store do not help. */
 static inline bool plx_error_is_full_below(int code)
 {
     return code == PLX_ERR_VOLUME_FULL || code == PLX_ERR_FILE_LIMIT;
 }
-/* Whether it only says that nothing can be written there. Who reads goes on without writing. */
+/* Whether the error only means that the place is not writable; a reader can go on. */
 static inline bool plx_error_is_unwritable(int code)
 {
     return code == PLX_ERR_PERMISSION || code == PLX_ERR_READONLY || code == PLX_ERR_NOSPACE ||

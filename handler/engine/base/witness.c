@@ -331,7 +331,7 @@ const char *plx_witness_text(const struct plx_witness *witness, const struct plx
         break;
     case PLX_DOUBT_GAP:
         snprintf(ret_text, PLX_DOUBT_TEXT,
-                 "the machine has started anew, and nobody has seen the last %s pass", span);
+                 "the machine has restarted, and nobody has seen the last %s pass", span);
         break;
     case PLX_DOUBT_FUTURE:
         snprintf(ret_text, PLX_DOUBT_TEXT, "the newest snapshot lies %s in the future", span);

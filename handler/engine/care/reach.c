@@ -16,10 +16,10 @@
  *     is known of what lies below it.
  * REACH-2  A snapshot sees the tree of its key frame, the last one that the log announces before it
  *     (find_keyframe in instant.c), and what the log behind that tree has mapped. A block that was
- *     mapped and replaced with no snapshot in between is seen by nobody. The nodes of a key frame
- *     count also without a snapshot when reclaim.c relies on a whole key frame (RECLAIM-2). That is
- *     so if history begins with it, if its record is flagged "whole", or if a snapshot was taken
- *     between its position and the next announcement.
+ *     mapped and replaced with no snapshot in between is not visible in any snapshot. The nodes of
+ *     a key frame count also without a snapshot when reclaim.c relies on a whole key frame
+ *     (RECLAIM-2). That is so if history begins with it, if its record is flagged "whole", or if a
+ *     snapshot was taken between its position and the next announcement.
  * REACH-3  A subtree that was read is not read again, as long as its node is surely the same one.
  *     Within one disk it is, because nothing is freed that the record leads to. Across disks it is
  *     if nobody can have reused its block since.

@@ -1,7 +1,7 @@
 /* verify.h - inside the checker: the state of one plx_store_check() call (engine_check.h), shared
  * by the verify*.c files.
  *
- * verify.c explains the passes and the rules VERIFY-1 to VERIFY-7. A *claim* says that a disk uses
+ * verify.c explains the passes and the rules VERIFY-1 to VERIFY-9. A *claim* says that a disk uses
  * a block. A *suspect* is a block whose claims, or whose bit in the bitmap, do not fit together; it
  * becomes a finding only after a second look (verify_suspects.c), because disks move on meanwhile.
  */
@@ -12,10 +12,11 @@
 #include "engine/loop/store.h"
 #include "engine/loop/volume.h"
 
-#define PLX_VERIFY_TRIES 4u       /* readings of a disk, and rounds of the second look */
-#define PLX_VERIFY_SUSPECTS 4096u /* suspects that get a second look; further ones are counted */
-#define PLX_VERIFY_DATA 256u      /* data blocks read in one go, at most */
-#define PLX_VERIFY_KEPT 1000u     /* findings kept of one attempt; further ones are counted */
+#define PLX_VERIFY_TRIES 4u          /* readings of a disk, and rounds of the second look */
+#define PLX_VERIFY_SUSPECTS 4096u    /* suspects that get a second look; further ones are counted */
+#define PLX_VERIFY_DATA 256u         /* data blocks read in one go, at most */
+#define PLX_VERIFY_KEPT 1000u        /* findings kept of one attempt; further ones are counted */
+#define PLX_VERIFY_DAMAGED 0x100000u /* damaged blocks that are named; further ones are counted */
 
 /* What is known of a block: one bit each, in memory for each extent with a mark. */
 enum plx_mark {
@@ -47,6 +48,14 @@ struct plx_use {
     bool common, writable, named, snapshot;
 };
 
+/* A block of a disk whose contents are damaged. */
+struct plx_damaged {
+    uint64_t addr, vblock;
+    uint32_t slot;
+    bool unreadable; /* else it does not match its checksum */
+    bool newest;     /* the newest state has it; false: only snapshots do */
+};
+
 /* A data block whose contents will be read and compared with their checksum. */
 struct plx_expected {
     uint64_t addr, vblock;
@@ -57,7 +66,7 @@ struct plx_expected {
 /* What a walk is for, and which findings it reports. */
 enum plx_verify_mode {
     PLX_VERIFY_LIVE,     /* a live disk; reports everything */
-    PLX_VERIFY_CONTENTS, /* the contents of an open disk; reports bad data only */
+    PLX_VERIFY_CONTENTS, /* the contents of an open disk; reports nothing but notes bad data */
     PLX_VERIFY_BEHIND,   /* reads the log behind the key frame once more; reports nothing */
     PLX_VERIFY_DELETED,  /* marks what deleted disks still have; reports nothing */
     PLX_VERIFY_GATHER,   /* finds the users of the suspects; reports nothing */
@@ -77,9 +86,15 @@ struct plx_verify {
     uint8_t *block, *segment, *pages;
     uint8_t *nodes; /* one node per level: of a tree, and behind these of the log's index */
     uint8_t *data;  /* PLX_VERIFY_DATA blocks */
-    uint64_t total_bytes, begun_ns;
+    uint64_t begun_ns;
+    /* Progress (VERIFY-8). */
+    uint64_t **read; /* for each extent, a bit for each block of disks that was read; or NULL */
+    uint64_t allocated_bytes, done_bytes, total_bytes; /* total_bytes 0: not known yet */
+    bool ended;
     enum plx_verify_mode mode;
     struct plx_leak leak; /* leaks of the extent being compared */
+    uint64_t leaks_held;  /* leaked blocks in extents that an instance holds */
+    uint64_t leaks_stuck; /* leaked blocks in extents that options->disbelieved names */
     /* The disk being read. */
     const struct plx_vdi_record *record;
     bool attempting; /* findings are kept until the disk is known to have been read in one piece */
@@ -93,6 +108,12 @@ struct plx_verify {
     size_t kept_count;
     struct plx_expected *expected;
     size_t expected_count;
+    struct plx_damaged *damaged; /* found until now, and at last by whom it is used */
+    size_t damaged_count, damaged_capacity;
+    uint64_t damaged_dropped;
+    uint64_t blocks; /* of the finding that is reported */
+    /* plx_verify_still_expected(): it reads the log again, which is above the contents. */
+    bool (*still_expected)(struct plx_verify *v, const struct plx_expected *expected);
     /* The second look. */
     struct plx_suspect *suspects;
     size_t suspect_count;
@@ -140,7 +161,7 @@ void plx_history_push(struct plx_verify *v, struct plx_span **spans, size_t *cou
 void plx_history_forget(struct plx_verify *v, struct plx_history *history, uint64_t seq);
 void plx_history_free(struct plx_history *history);
 
-/* ---- verify.c ---- */
+/* ---- verify_findings.c ---- */
 
 /* Reads from the store, counts the bytes and keeps to options->rate. */
 int plx_verify_read(struct plx_verify *v, enum plx_io_kind kind, uint64_t addr, void *buffer,
@@ -150,11 +171,39 @@ int plx_verify_read(struct plx_verify *v, enum plx_io_kind kind, uint64_t addr, 
 void plx_verify_find(struct plx_verify *v, enum plx_finding_severity severity, const char *kind,
                      uint64_t addr, uint64_t vblock, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
+/* Forgets the findings of an attempt. */
+void plx_verify_drop_kept(struct plx_verify *v);
+void plx_verify_tell_kept(struct plx_verify *v);
+void plx_verify_report_progress(struct plx_verify *v);
+
+/* ---- verify_marks.c ---- */
+
+bool plx_marked(const struct plx_marks *marks, const struct plx_store *store, enum plx_mark mark,
+                uint64_t addr);
+bool plx_mark_set(struct plx_marks *marks, const struct plx_store *store, enum plx_mark mark,
+                  uint64_t addr);
+void plx_verify_clear_marks(struct plx_verify *v, struct plx_marks *marks);
+/* Whether the disk being read has the mark, or one that was read before. */
+bool plx_verify_has(const struct plx_verify *v, enum plx_mark mark, uint64_t addr);
+/* Marks a block for the disk being read. */
+void plx_verify_mark(struct plx_verify *v, enum plx_mark mark, uint64_t addr);
+void plx_verify_suspect(struct plx_verify *v, uint64_t addr, bool missing);
+
+/* ---- verify_space.c ---- */
+
 /* Whether a disk may have a block there: it lies behind the header pages of an extent of this type.
  * A damaged extent, or one added since the check began, is of any type. */
 bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_type type);
 /* Whether only the extent's type is wrong: its header says that the extent is not in use. */
 bool plx_verify_is_unused(const struct plx_verify *v, uint64_t addr);
+
+/* ---- verify_claims.c ---- */
+
+/* Claims a block for v->record. A claim that does not fit the earlier ones makes it a suspect.
+ * named: by a log record behind the key frame; snapshot: claimed for a snapshot. */
+void plx_verify_claim(struct plx_verify *v, uint64_t addr, uint64_t vblock, const char *what,
+                      bool writable, bool named, bool snapshot);
+void plx_verify_segment(struct plx_verify *v, uint64_t addr, bool named);
 
 /* ---- verify_tree.c ---- */
 
@@ -169,29 +218,36 @@ struct plx_tree_walk {
     uint64_t seq;                      /* the last batch that the tree includes */
 };
 
-/* Claims a block for v->record. A claim that does not fit the earlier ones makes it a suspect.
- * named: by a log record behind the key frame; snapshot: claimed for a snapshot. */
-void plx_verify_claim(struct plx_verify *v, uint64_t addr, uint64_t vblock, const char *what,
-                      bool writable, bool named, bool snapshot);
-void plx_verify_suspect(struct plx_verify *v, uint64_t addr, bool missing);
-void plx_verify_segment(struct plx_verify *v, uint64_t addr, bool named);
 void plx_verify_tree(struct plx_verify *v, const struct plx_tree_walk *walk, uint64_t root,
                      unsigned levels);
+
+/* ---- verify_contents.c, verify_expected.c ---- */
+
 /* Queues a block for comparing its contents with a checksum; plx_verify_data_done() compares what
  * is left in the queue. live: see struct plx_expected. */
 void plx_verify_data(struct plx_verify *v, uint64_t addr, uint64_t vblock, uint32_t checksum,
                      bool live);
 void plx_verify_data_done(struct plx_verify *v);
-bool plx_marked(const struct plx_marks *marks, const struct plx_store *store, enum plx_mark mark,
-                uint64_t addr);
-bool plx_mark_set(struct plx_marks *marks, const struct plx_store *store, enum plx_mark mark,
-                  uint64_t addr);
+/* A damaged block to be reported; of more than PLX_VERIFY_DAMAGED it is counted only. */
+void plx_verify_add_damaged(struct plx_verify *v, const struct plx_damaged *damaged);
+/* Where the record's newest tree has a block: its entry, or 0 if it is absent. */
+int plx_verify_look_up(struct plx_verify *v, const struct plx_vdi_record *record, uint64_t vblock,
+                       uint64_t *ret_entry);
+/* Whether an open disk still has the block where it was expected. A record that can no longer be
+ * read excuses nothing. For live blocks the log is read again; its buffer is free by then, because
+ * the walk compares live blocks after the log. */
+bool plx_verify_still_expected(struct plx_verify *v, const struct plx_expected *expected);
 
 /* ---- verify_log.c ---- */
 
 /* Reads v->record's log and claims what its snapshots see. On return *history holds the changes
  * behind the record's key frame. */
 void plx_verify_log(struct plx_verify *v, struct plx_history *history);
+
+/* ---- verify_damaged.c ---- */
+
+/* Reports all that were found, disk by disk. */
+void plx_verify_tell_damaged(struct plx_verify *v);
 
 #define USERS_MAX 16u     /* users of one suspect whose records are read again, at most */
 #define TYPE_DAMAGED 0xff /* the header is damaged, as was reported: it may hold anything */
@@ -211,9 +267,9 @@ bool plx_verify_read_extent(struct plx_verify *v, uint64_t number,
                             void (*visit)(struct plx_verify *v, uint64_t number, uint64_t first,
                                           uint64_t count, const uint8_t *bits));
 void plx_verify_bitmaps(struct plx_verify *v);
+void plx_verify_tell_leaks(struct plx_verify *v);
 
 /* verify_vdi.c */
-void plx_verify_clear_marks(struct plx_verify *v, struct plx_marks *marks);
 void plx_verify_walk_vdi(struct plx_verify *v);
 bool plx_verify_read_record(struct plx_verify *v, uint32_t slot, struct plx_vdi_record *ret_record);
 void plx_verify_vdi(struct plx_verify *v, uint32_t slot);
@@ -221,10 +277,9 @@ void plx_verify_walk_deleted(struct plx_verify *v);
 
 /* verify_suspects.c */
 bool plx_verify_allocated(struct plx_verify *v, uint64_t addr);
+/* Lists in v->uses, by address, who uses the suspects. each, if not NULL, is called behind the walk
+ * of each disk, for its uses from v->uses[from] on. */
+void plx_verify_gather_uses(struct plx_verify *v, void (*each)(struct plx_verify *v, size_t from));
 void plx_verify_look_at_suspects(struct plx_verify *v);
-
-/* verify.c */
-void plx_verify_drop_kept(struct plx_verify *v);
-void plx_verify_tell_kept(struct plx_verify *v);
 
 #endif

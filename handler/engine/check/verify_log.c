@@ -30,6 +30,8 @@
 
 /* ---- One log ---- */
 
+#define NO_BATCH UINT64_MAX
+
 struct log_walk {
     struct plx_history *history;
     uint64_t seq, hash;           /* the number of the next batch; the hash of the last one */
@@ -38,8 +40,11 @@ struct log_walk {
     uint64_t snapshots;           /* the last snapshot so far, by records, headers and key frames */
     uint64_t taken;               /* the last snapshot that has a record */
     struct plx_keyframe keyframe; /* the one announced last */
-    uint64_t segment, pos;        /* of the batch being read */
-    uint64_t size_bytes;          /* the disk's size, as RESIZE records behind the key frame say */
+    /* Of the key frame whose tree claim_view() walked last. */
+    uint64_t viewed_root, viewed_seq;
+    uint64_t segment, pos; /* of the batch being read */
+    uint64_t addr, end;    /* of its segment; where in it the next batch is looked for */
+    uint64_t size_bytes;   /* the disk's size, as RESIZE records behind the key frame say */
     /* VERIFY_LOG-3: a SKIP record was read, and the log goes on here; 0: no */
     uint64_t skip_to, skip_seq, skip_hash;
     struct plx_ring_position ring;
@@ -119,7 +124,20 @@ static void on_void(struct plx_verify *v, struct log_walk *log, const struct plx
             void_change(&h->changes[i]);
 }
 
-/* VERIFY_LOG-2: claims what this snapshot sees and the one before it does not. */
+/* Walks the tree for the first snapshot behind a key frame only. What a later one sees of the tree,
+ * that one saw, too: until the next key frame, changes only take blocks away from the tree. */
+static void claim_tree(struct plx_verify *v, struct log_walk *log, const struct plx_tree_walk *walk)
+{
+    const struct plx_keyframe *keyframe = &log->keyframe;
+
+    if (log->viewed_root == keyframe->root && log->viewed_seq == keyframe->batch_seq)
+        return;
+    log->viewed_root = keyframe->root;
+    log->viewed_seq = keyframe->batch_seq;
+    plx_verify_tree(v, walk, keyframe->root, keyframe->levels);
+}
+
+/* VERIFY-5, VERIFY_LOG-2: claims what this snapshot sees and the one before it does not. */
 static void claim_view(struct plx_verify *v, struct log_walk *log)
 {
     struct plx_history *h = log->history;
@@ -128,7 +146,7 @@ static void claim_view(struct plx_verify *v, struct log_walk *log)
                                  .exclude = h,
                                  .seq = log->keyframe.batch_seq};
 
-    plx_verify_tree(v, &walk, log->keyframe.root, log->keyframe.levels);
+    claim_tree(v, log, &walk);
     for (size_t i = 0; i < h->capacity && !v->error; i++) {
         struct plx_change *change = &h->changes[i];
 
@@ -381,6 +399,16 @@ static bool later_mark(struct plx_verify *v, const struct log_walk *log, uint64_
     return false;
 }
 
+/* Whether to look once more for the next batch: it is not the one that was missed last. What was
+ * durable when it was missed is found by the next look, so looking ends with what is damaged. */
+static bool look_again(const struct log_walk *log, uint64_t *missed)
+{
+    bool again = *missed != log->seq;
+
+    *missed = log->seq;
+    return again;
+}
+
 static bool read_segment(struct plx_verify *v, uint64_t addr)
 {
     uint64_t blocks = v->store->info.segment_blocks, extent_blocks = v->store->info.extent_blocks;
@@ -401,22 +429,23 @@ static bool load_segment(struct plx_verify *v, uint64_t segment, uint64_t addr,
 }
 
 /* Reads the batches of a loaded segment. A batch that a writer appends just then may be read in
- * part, so the segment is read once more before a missing batch counts as damage. */
-static void walk_batches(struct plx_verify *v, struct log_walk *log, uint64_t offset, uint64_t addr)
+ * part, so the segment is read again, until nothing new comes, before a missing batch counts as
+ * damage. */
+static void walk_batches(struct plx_verify *v, struct log_walk *log, uint64_t offset)
 {
-    uint64_t bytes = plx_log_segment_bytes(v->store);
+    uint64_t bytes = plx_log_segment_bytes(v->store), missed = NO_BATCH;
     struct plx_segment_header header;
 
-    for (unsigned tries = 0; tries < 2 && !v->error; tries++) {
+    do {
         while (offset < bytes && !log->skip_to && log_batch(v, log, &offset))
             ;
+        log->end = offset;
         if (offset >= bytes || log->skip_to || !later_mark(v, log, offset))
             return;
-        if (!load_segment(v, log->segment, addr, &header))
-            break;
-    }
+    } while (look_again(log, &missed) && load_segment(v, log->segment, log->addr, &header));
+    log->end = bytes; /* nothing is looked for behind it any more */
     if (!v->error)
-        log_error(v, "log", addr,
+        log_error(v, "log", log->addr,
                   "a batch is damaged, and a later one says that it was durable;"
                   " log batch",
                   log->seq);
@@ -429,11 +458,12 @@ static void walk_from(struct plx_verify *v, struct log_walk *log, uint64_t segme
     uint64_t bytes = plx_log_segment_bytes(v->store);
 
     log->segment = segment;
-    walk_batches(v, log, offset, addr);
+    log->addr = addr;
+    walk_batches(v, log, offset);
     while (log->skip_to && log->skip_to / bytes == segment && !v->error) {
         offset = log->skip_to % bytes;
         log->skip_to = 0;
-        walk_batches(v, log, offset, addr);
+        walk_batches(v, log, offset);
     }
     if (log->skip_to) /* the caller goes on with the segment after this number */
         log->segment = log->skip_to / bytes - 1;
@@ -485,13 +515,25 @@ static void lost_segment(struct plx_verify *v, uint64_t addr, uint64_t segment)
     log_error(v, "log", addr, "a log segment is missing or damaged; segment", segment);
 }
 
+/* Reads on in the segment at whose last batch the log seemed to end. */
+static void read_on(struct plx_verify *v, struct log_walk *log)
+{
+    struct plx_segment_header header;
+
+    if (load_segment(v, log->segment, log->addr, &header))
+        walk_batches(v, log, log->end);
+}
+
 /* VERIFY_LOG-1: behind the key frame's segment the log may end before any segment. That is the end
- * only if the place can be read and nothing there says that the next batch was durable. A writer
- * may be beginning the segment just then, so it is read once more before it counts as lost. */
-static bool next_segment(struct plx_verify *v, const struct log_walk *log, uint64_t segment,
+ * only if the place can be read and nothing there says that the next batch was durable. If it says
+ * so, a writer may have gone on since the segment before was read: so that one is read on, and this
+ * one again, until nothing new comes. What was durable when this one was read is there by then. */
+static bool next_segment(struct plx_verify *v, struct log_walk *log, uint64_t segment,
                          uint64_t addr, struct plx_segment_header *ret_header)
 {
-    for (unsigned tries = 0; tries < 2 && read_segment(v, addr); tries++) {
+    uint64_t missed = NO_BATCH;
+
+    while (read_segment(v, addr)) {
         if (plx_format_segment_decode(v->segment, &v->store->info.id, &v->record->id, segment,
                                       v->store->addr_limit, ret_header, NULL) == 0 &&
             ret_header->epoch == v->record->epoch && ret_header->first_batch == log->seq &&
@@ -499,6 +541,9 @@ static bool next_segment(struct plx_verify *v, const struct log_walk *log, uint6
             return true;
         if (!later_mark(v, log, PLX_SEGMENT_HEADER_BYTES))
             return false;
+        if (!look_again(log, &missed))
+            break;
+        read_on(v, log);
     }
     lost_segment(v, addr, segment);
     return false;

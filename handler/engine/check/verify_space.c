@@ -132,7 +132,7 @@ bool plx_verify_read_extent(struct plx_verify *v, uint64_t number,
         else
             for (unsigned i = 0; i < PLX_EXTENT_PAGE_BITS / 8; i++)
                 if (page.type == PLX_EXTENT_META || v->options->data)
-                    v->total_bytes += (uint64_t)__builtin_popcount(bits[i]) << PLX_BLOCK_SHIFT;
+                    v->allocated_bytes += (uint64_t)__builtin_popcount(bits[i]) << PLX_BLOCK_SHIFT;
     }
     return true;
 }
@@ -177,6 +177,7 @@ bool plx_verify_is_unused(const struct plx_verify *v, uint64_t addr)
 
 /* ---- Bitmaps against marks ---- */
 
+/* VERIFY-6 */
 static void compare_page(struct plx_verify *v, uint64_t number, uint64_t first, uint64_t count,
                          const uint8_t *bits)
 {
@@ -219,8 +220,11 @@ static void compare_unused(struct plx_verify *v, uint64_t number)
             plx_verify_suspect(v, number * blocks + i, true);
 }
 
-static void tell_leaks(struct plx_verify *v, uint64_t held, uint64_t left)
+void plx_verify_tell_leaks(struct plx_verify *v)
 {
+    uint64_t held = v->leaks_held, stuck = v->leaks_stuck;
+    uint64_t left = v->result.leaked_blocks - v->result.deleted_blocks - held - stuck;
+
     if (v->result.deleted_blocks)
         plx_verify_find(v, PLX_FINDING_INFO, "leak", 0, PLX_NO_VBLOCK,
                         "%llu block%s of deleted disks: to be collected",
@@ -232,6 +236,11 @@ static void tell_leaks(struct plx_verify *v, uint64_t held, uint64_t left)
                         "its reserves, what it left when it died, or common blocks that nobody "
                         "maps any more",
                         (unsigned long long)held, plx_plural(held), plx_is_or_are(held));
+    if (stuck)
+        plx_verify_find(v, PLX_FINDING_INFO, "leak", 0, PLX_NO_VBLOCK,
+                        "%llu block%s %s allocated but unused in extents that were damaged or went "
+                        "back to an older state: never freed",
+                        (unsigned long long)stuck, plx_plural(stuck), plx_is_or_are(stuck));
     if (left)
         plx_verify_find(v, PLX_FINDING_INFO, "leak", 0, PLX_NO_VBLOCK,
                         "%llu block%s %s allocated but unused in extents that nobody holds: left "
@@ -240,10 +249,21 @@ static void tell_leaks(struct plx_verify *v, uint64_t held, uint64_t left)
                         (unsigned long long)left, plx_plural(left), plx_is_or_are(left));
 }
 
+static void count_leaks(struct plx_verify *v, uint64_t number)
+{
+    uint64_t leaks = v->leak.deleted + v->leak.other;
+
+    v->result.leaked_blocks += leaks;
+    if (leaks && v->options->disbelieved && v->options->disbelieved(v->options->context, number)) {
+        v->leaks_stuck += leaks;
+        return;
+    }
+    v->result.deleted_blocks += v->leak.deleted;
+    v->leaks_held += v->leak.owner ? v->leak.other : 0;
+}
+
 void plx_verify_bitmaps(struct plx_verify *v)
 {
-    uint64_t held = 0, left = 0;
-
     for (uint64_t number = 0; number < v->extents && !v->error; number++) {
         if (v->types[number] == PLX_EXTENT_SYSTEM)
             continue;
@@ -252,10 +272,7 @@ void plx_verify_bitmaps(struct plx_verify *v)
             compare_unused(v, number);
         v->leak.type = (enum plx_extent_type)v->types[number];
         v->leak.owner = v->owners[number];
-        v->result.deleted_blocks += v->leak.deleted;
-        v->result.leaked_blocks += v->leak.deleted + v->leak.other;
-        held += v->leak.owner ? v->leak.other : 0;
-        left += v->leak.owner ? 0 : v->leak.other;
+        count_leaks(v, number);
         if (v->options->leak && v->leak.deleted + v->leak.other)
             v->options->leak(v->options->context, &v->leak);
         if (v->options->unguarded &&
@@ -263,6 +280,4 @@ void plx_verify_bitmaps(struct plx_verify *v)
              (v->options->held && v->owners[number] && v->marks.extents[number])))
             v->options->unguarded(v->options->context, number);
     }
-    plx_verify_look_at_suspects(v);
-    tell_leaks(v, held, left);
 }

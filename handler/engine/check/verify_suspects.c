@@ -27,7 +27,7 @@ static int uses_by_addr(const void *a, const void *b)
     return (int)y->writable - (int)x->writable; /* users that may overwrite in place come first */
 }
 
-static void gather_uses(struct plx_verify *v)
+void plx_verify_gather_uses(struct plx_verify *v, void (*each)(struct plx_verify *v, size_t from))
 {
     struct plx_slot_scan scan = {0};
     struct plx_vdi_record record;
@@ -35,9 +35,15 @@ static void gather_uses(struct plx_verify *v)
     v->use_count = 0;
     qsort(v->suspects, v->suspect_count, sizeof *v->suspects, suspects_by_addr);
     v->mode = PLX_VERIFY_GATHER;
-    for (uint32_t slot = 0; !v->error && plx_vdi_next_slot(v->store, &scan, &slot); slot++)
-        if (plx_verify_read_record(v, slot, &record) && record.state == PLX_VDI_LIVE)
-            plx_verify_walk_vdi(v);
+    for (uint32_t slot = 0; !v->error && plx_vdi_next_slot(v->store, &scan, &slot); slot++) {
+        size_t from = v->use_count;
+
+        if (!plx_verify_read_record(v, slot, &record) || record.state != PLX_VDI_LIVE)
+            continue;
+        plx_verify_walk_vdi(v);
+        if (each && v->use_count > from)
+            each(v, from);
+    }
     v->mode = PLX_VERIFY_LIVE;
     v->record = NULL;
     if (v->use_count)
@@ -95,7 +101,7 @@ static bool users_stay(struct plx_verify *v, const struct plx_use *uses, size_t 
     return stay;
 }
 
-/* The index of a user that does not fit the first one; 0: all users fit. The users are sorted. */
+/* VERIFY-3. The index of a user that conflicts with the first (sorted) user; 0: no conflict. */
 static size_t misfit(const struct plx_use *uses, size_t count)
 {
     size_t at = 1;
@@ -146,8 +152,8 @@ static bool judge_suspect(struct plx_verify *v, const struct plx_suspect *suspec
         return false;
     if (!stay) {
         plx_verify_find(v, PLX_FINDING_INFO, "busy", suspect->addr, PLX_NO_VBLOCK,
-                        "a block that does not fit changes hands faster than it can be read; check "
-                        "again when the disks are closed or quiet");
+                        "could not check this block: its users keep changing; check again while "
+                        "the disks are closed or idle");
         return true;
     }
     v->record = &record;
@@ -158,7 +164,7 @@ static bool judge_suspect(struct plx_verify *v, const struct plx_suspect *suspec
     if (shared) {
         describe(&uses[odd], other.name, second);
         plx_verify_find(v, PLX_FINDING_ERROR, "shared", suspect->addr, uses[0].vblock,
-                        "two have one block: %s and %s", first, second);
+                        "one block is used twice: by %s and by %s", first, second);
     }
     v->record = NULL;
     return true;
@@ -171,7 +177,7 @@ void plx_verify_look_at_suspects(struct plx_verify *v)
     for (unsigned round = 0; round < PLX_VERIFY_TRIES && v->suspect_count && !v->error; round++) {
         size_t kept = 0;
 
-        gather_uses(v);
+        plx_verify_gather_uses(v, NULL);
         for (size_t i = 0; i < v->suspect_count && !v->error; i++)
             if (!judge_suspect(v, &v->suspects[i], round + 1 == PLX_VERIFY_TRIES))
                 v->suspects[kept++] = v->suspects[i];

@@ -5,14 +5,6 @@
 
 #include "engine/check/verify.h"
 
-void plx_verify_clear_marks(struct plx_verify *v, struct plx_marks *marks)
-{
-    for (uint64_t extent = 0; extent < v->extents; extent++) {
-        free(marks->extents[extent]);
-        marks->extents[extent] = NULL;
-    }
-}
-
 static void merge_marks(struct plx_verify *v, struct plx_marks *into, bool settled)
 {
     size_t words = v->store->info.extent_blocks / 64;
@@ -131,7 +123,7 @@ bool plx_verify_read_record(struct plx_verify *v, uint32_t slot, struct plx_vdi_
     return !error;
 }
 
-/* A program that knows no rings would use the disk without what a ring has of it. */
+/* A program that knows no rings would use the disk without its records on a ring. */
 static void check_ring_allowed(struct plx_verify *v)
 {
     const struct plx_vdi_record *record = v->record;
@@ -171,7 +163,8 @@ void plx_verify_vdi(struct plx_verify *v, uint32_t slot)
 
     for (unsigned attempt = 0; attempt < PLX_VERIFY_TRIES && !settled && !v->error; attempt++) {
         struct plx_check_result before = v->result;
-        uint64_t suspects_dropped = v->suspects_dropped;
+        uint64_t suspects_dropped = v->suspects_dropped, damaged_dropped = v->damaged_dropped;
+        size_t damaged = v->damaged_count;
 
         if (!plx_verify_read_record(v, slot, &record) || record.state != PLX_VDI_LIVE) {
             v->record = NULL;
@@ -188,6 +181,8 @@ void plx_verify_vdi(struct plx_verify *v, uint32_t slot)
             before.bytes = v->result.bytes;
             v->result = before;
             v->suspects_dropped = suspects_dropped;
+            v->damaged_dropped = damaged_dropped;
+            v->damaged_count = damaged;
             plx_verify_drop_kept(v);
         }
     }

@@ -26,6 +26,14 @@ struct plx_front {
     void (*pump)(struct plx_front *front); /* once a turn of the disk */
     /* The number of the last record that may have been acknowledged. */
     uint64_t (*last)(const struct plx_front *front);
+    /* When to make a turn although nothing has happened; UINT64_MAX: never. May be NULL: never. */
+    uint64_t (*due_ns)(const struct plx_front *front);
+    /* Whether it has something for this block that the disk lacks, and then whether that is data or
+     * nothing. *ret_end: where that ends, or where something begins. May be NULL: it has nothing.
+     */
+    bool (*covers)(const struct plx_front *front, uint64_t block, uint64_t *ret_end,
+                   bool *ret_mapped);
+    uint64_t snapshots; /* number of the newest that it has ordered; 0: none */
 };
 
 /* Sets or takes away the disk's front. Requests that it has taken stay the front's. */
@@ -33,11 +41,22 @@ void plx_front_set(struct plx_vdi *vdi, struct plx_front *front);
 /* Changes the disk's mark. The task becomes ready when the record has it, durably in both slots,
  * with the key frame's error; NULL: nobody waits. The store allows rings. */
 void plx_front_mark(struct plx_vdi *vdi, const struct plx_ring_mark *mark, struct plx_task *task);
+/* Records up to `seq` have been carried or never will be, those of earlier epochs, too. None is
+ * under way. The next position says so. */
+void plx_front_skip(struct plx_vdi *vdi, uint64_t seq);
 /* Submits a carried request: a WRITE or UNMAP of whole blocks (the disk's last one may lie half
  * outside), or a SNAPSHOT with its number and time. done says when it is durable; BUSY: a record
  * before it was not logged. */
 void plx_front_carry(struct plx_vdi *vdi, struct plx_request *request);
-/* Whether the disk could be asked this: 0 or why not. */
+/* Changes that were passed to the disk and are not finished: their number, and when the oldest
+ * arrived. */
+struct plx_front_load {
+    unsigned changes;
+    uint64_t oldest_ns;     /* monotonic; if there is one */
+    bool waits_for_history; /* one of them does, or a carried one (REQUEST-1) */
+};
+struct plx_front_load plx_front_load(const struct plx_vdi *vdi);
+/* Validates a request without submitting it: 0, or the error that it would get. */
 int plx_front_check(const struct plx_vdi *vdi, const struct plx_request *request);
 /* Hands a request to the disk: one that the front has taken, or one of its own. */
 void plx_front_pass(struct plx_vdi *vdi, struct plx_request *request);

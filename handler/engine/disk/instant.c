@@ -125,19 +125,6 @@ static int open_instant(struct plx_store *store, const struct plx_vdi_record *re
     return 0;
 }
 
-bool plx_vdi_lets_go(const struct plx_store *store, uint32_t slot, uint64_t seq)
-{
-    for (const struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next) {
-        const struct plx_history_drop *drop =
-            vdi->keyframe.drop ? vdi->keyframe.drop : vdi->keyframe.next_drop;
-
-        if (!vdi->snapshot && vdi->record.slot == slot && drop && drop->snapshot_count &&
-            bsearch(&seq, drop->snapshots, drop->snapshot_count, sizeof seq, plx_compare_u64))
-            return true;
-    }
-    return false;
-}
-
 static int open_instant_once(struct plx_store *store, uint32_t slot, uint64_t seq,
                              struct plx_vdi **ret_vdi, bool *ret_moved, struct plx_fault *fault)
 {

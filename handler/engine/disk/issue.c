@@ -22,7 +22,6 @@
  */
 #include "engine/disk/op.h"
 
-#define RUN_BLOCKS 256u /* allocated at once per VDI: about 1 MiB */
 #define ADJACENT_RETRIES 256u
 
 void plx_op_checksum_kept(struct plx_op *op)
@@ -123,8 +122,8 @@ static int take_blocks(struct plx_op *op, struct plx_run *run, uint64_t want, ui
                        uint64_t *ret_count)
 {
     if (!run->count) {
-        int error = plx_alloc_run(op->vdi->store, PLX_EXTENT_DATA, plx_max_u64(want, RUN_BLOCKS),
-                                  &op->task, &run->addr, &run->count);
+        int error = plx_alloc_data(op->vdi->store, want, op->request->promised, &op->task,
+                                   &run->addr, &run->count);
 
         if (error)
             return error;
@@ -421,7 +420,7 @@ int plx_op_issue(struct plx_op *op)
     }
     if ((has_in_place && op->kind->effect != PLX_KEEPS) || op->piece_count)
         plx_op_note_change(op);
-    op->flush_mark = op->vdi->store->flush_failures;
+    op->flush_mark = plx_flush_mark(op->vdi->store);
     plx_op_start_join(op);
     in_place = submit_in_place(op);
     if (op->piece_count) {

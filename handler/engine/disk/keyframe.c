@@ -1,4 +1,4 @@
-/* keyframe.c - when a key frame is written, the log's index, how a key frame ends; see keyframe.h.
+/* keyframe.c - when a key frame is written; see keyframe.h.
  * The states that a key frame passes through are in keyframe_steps.c.
  *
  * Words: the "old" key frame is the one that the record on the store names when a new one begins.
@@ -25,22 +25,25 @@
  *       - K2 is announced only when the record that names it is durable.
  *       - Nodes of K1 that K2 has replaced are freed only after K2's announcement is in the log,
  *         after every operation that may read them has ended (KEYFRAME-4), and only if no snapshot
- *         lies between K1's position and that announcement. Otherwise, or if the announcement
- *         fails, they stay until that history is let go (reclaim.c).
+ *         lies between K1's position and that announcement. (One that lies before K1's announcement
+ *         does not need K1, but the record tells only K1's position, so the wider range is used.)
+ *         Otherwise, or if the announcement fails, they stay until that history is let go
+ *         (reclaim.c).
+ *       - K1's replaced nodes are also kept while the record names K1 as the oldest key frame, even
+ *         if no snapshot lies in between. This is so if K1 was kept for a snapshot that was logged
+ *         while K2 was written, and that snapshot's batch failed afterwards (LOG-4).
  *       - The last key frame of a disk that is closed is the exception: it is not announced, and
  *         the nodes that it replaces are freed at once. Nothing is logged behind it (KEYFRAME-5),
  *         and the next opening announces it before anything else.
- *       - Those nodes also stay if the record still says that history begins with K1. Usually a
- *         snapshot lies between then. But if a snapshot was logged while K2 was written, and its
- *         batch failed (LOG-4), none does.
- *       - If no snapshot is kept when K2 is written, history begins with K2 (op->alone). From this
- *         decision until the announcement the log holds snapshots back. Otherwise a snapshot in
- *         between would be opened from K1 before the record flips, and from K2 afterwards.
- *     A rewind (rewind.c) writes a key frame whose tree the log before it does not lead to, and no
- *     reader may replay across its position. So the log says this (a REWIND record) before it says
- *     anything else; if that cannot be logged, the disk stops. If a crash comes between record and
- *     announcement, recovery writes its own key frame at the same position, and announces that one
- *     as the rewind.
+ *       - If no snapshot is kept when K2 is written, history begins with K2 (op->alone is set).
+ *         From this decision until the announcement the log holds snapshots back. Otherwise a
+ *         snapshot in between would be opened from K1 before the record flips, and from K2
+ *         afterwards.
+ *     A rewind (rewind.c) writes a key frame whose tree does not follow from the log before it, so
+ *     no reader may replay the log across its position. The log's next record is therefore a REWIND
+ *     record, which announces that key frame. If it cannot be logged, the disk stops. If a crash
+ *     comes between VDI record and announcement, recovery writes its own key frame at the same
+ *     position, and announces that one as the rewind.
  * KEYFRAME-4  A block that died before the key frame's position is freed only after two events: the
  *     record is durable, and every operation that may still read the block has ended. A crash
  *     before the record is durable makes recovery start from the old record, so until then none of
@@ -78,7 +81,6 @@
 #define AGE_MIN_NS 1000000000ull
 #define AGE_MAX_NS 30000000000ull
 #define STRETCHES_IN_WINDOW 32u
-#define RETRY_NS 1000000000ull
 
 int plx_keyframe_init(struct plx_vdi *vdi)
 {
@@ -103,13 +105,6 @@ void plx_keyframe_done(struct plx_vdi *vdi)
     plx_deaths_free(&op->made);
     free(op->block);
     op->block = NULL;
-}
-
-void plx_keyframe_request(struct plx_vdi *vdi, struct plx_task *task)
-{
-    if (task)
-        plx_queue_push(&vdi->keyframe.next_waiters, task);
-    vdi->keyframe.wanted = true;
 }
 
 int plx_keyframe_run(struct plx_vdi *vdi)
@@ -142,36 +137,13 @@ static bool due(const struct plx_vdi *vdi)
            vdi->map.gen - vdi->map.active.first_gen > PLX_OVERLAY_GENS / 2;
 }
 
-/* A key frame that failed is not tried again at once. */
-static bool may_retry(const struct plx_keyframe_op *op)
-{
-    struct plx_env *env = op->vdi->store->env;
-
-    return !op->vdi->log.sticky && env->monotonic_ns(env) - op->failed_at_ns > RETRY_NS;
-}
-
-bool plx_keyframe_would_help(const struct plx_vdi *vdi)
-{
-    const struct plx_keyframe_op *op = &vdi->keyframe;
-
-    if (vdi->snapshot || vdi->log.sticky)
-        return false;
-    return op->running || (!vdi->closing && (vdi->map.active.count || vdi->map.is_frozen) &&
-                           (!op->error || may_retry(op)));
-}
-
-bool plx_keyframe_goes_on(const struct plx_vdi *vdi)
-{
-    return vdi->keyframe.running && vdi->keyframe.state >= KEYFRAME_ANNOUNCED;
-}
-
 void plx_keyframe_pump(struct plx_vdi *vdi)
 {
     struct plx_keyframe_op *op = &vdi->keyframe;
 
     if (op->running) /* KEYFRAME-2 */
         return;
-    if (!op->wanted && (!due(vdi) || (op->error && !may_retry(op))))
+    if (!op->wanted && (!due(vdi) || (op->error && !plx_keyframe_may_retry(op))))
         return;
     op->wanted = false;
     op->running = true;
@@ -180,87 +152,4 @@ void plx_keyframe_pump(struct plx_vdi *vdi)
     op->next_waiters = (struct plx_queue){0};
     op->state = KEYFRAME_LOOK;
     plx_task_ready(vdi->store, &op->task);
-}
-
-/* ---- The log's index: a radix tree from segment number to address ---- */
-
-/* Segment numbers grow for ever, the index does not: it is keyed by the number modulo its size. Two
- * retained segments never collide, for no store has room for even a fraction of that number. */
-static uint64_t index_of(uint64_t segment)
-{
-    return segment & ((1ull << (PLX_INDEX_LEVELS * PLX_NODE_SHIFT)) - 1);
-}
-
-/* The address of a segment once the record is in effect: history that is let go may have moved it.
- */
-static uint64_t segment_place(const struct plx_keyframe_op *op, uint64_t segment)
-{
-    const struct plx_log *log = &op->vdi->log;
-
-    for (size_t i = 0; op->drop && i < op->drop->move_count; i++)
-        if (op->drop->moves[i].segment == segment)
-            return op->drop->moves[i].addr;
-    return log->segments[segment - log->first_segment];
-}
-
-int plx_keyframe_index_begin(struct plx_keyframe_op *op)
-{
-    struct plx_vdi *vdi = op->vdi;
-    uint64_t bytes = plx_log_segment_bytes(vdi->store);
-    uint64_t trimmed = op->oldest.pos / bytes, old_first = vdi->log.first_segment;
-    /* From the old key frame's segment on, entries may be new or differ from the old index. */
-    uint64_t from = plx_max_u64(trimmed, vdi->record.keyframe.pos / bytes);
-    uint64_t end = old_first + vdi->log.segment_count;
-    size_t moved = op->drop ? op->drop->move_count : 0, n = 0;
-    size_t count = (size_t)((trimmed - old_first) + moved + (end > from ? end - from : 0));
-    struct plx_tree_change *changes = malloc((count + 1) * sizeof *changes);
-    int error;
-
-    if (!changes)
-        return PLX_ERR_NOMEM;
-    for (uint64_t s = old_first; s < trimmed; s++)
-        changes[n++] = (struct plx_tree_change){.index = index_of(s)};
-    for (size_t i = 0; i < moved && op->drop->moves[i].segment < from; i++)
-        changes[n++] = (struct plx_tree_change){.index = index_of(op->drop->moves[i].segment),
-                                                .entry = op->drop->moves[i].addr};
-    for (uint64_t s = from; s < end; s++)
-        changes[n++] =
-            (struct plx_tree_change){.index = index_of(s), .entry = segment_place(op, s)};
-    error = plx_tree_begin_plain(&op->tree, vdi->store, vdi->record.index_root, PLX_INDEX_LEVELS,
-                                 changes, n, &op->task, &op->index_deaths);
-    free(changes);
-    return error;
-}
-
-/* ---- Ending ---- */
-
-void plx_keyframe_finish(struct plx_keyframe_op *op, int error)
-{
-    struct plx_store *store = op->vdi->store;
-
-    op->error = error;
-    op->running = op->alone = false;
-    if (op->drop) /* the history is not let go after all: its owner offers it once only */
-        op->drop = op->next_drop = NULL;
-    op->detour = NULL;
-    if (error)
-        op->failed_at_ns = store->env->monotonic_ns(store->env);
-    if (error && error != op->vdi->log.sticky) /* a stopped disk was reported already */
-        plx_store_event(store, error, "virtual disk %s: no key frame could be written: %s",
-                        op->vdi->record.name, plx_error_text(error));
-    plx_reserve_keyframe_ended(op->vdi);
-    plx_queue_wake(store, &op->waiters, error);
-}
-
-/* Ends a key frame whose record was not written, or may not have been (record_failed()). For this
- * instance the old one stays, and the changes stay frozen for the next attempt. */
-void plx_keyframe_give_up(struct plx_keyframe_op *op, int error)
-{
-    plx_tree_abort(&op->tree);
-    plx_deaths_give_back(op->vdi->store, &op->made, NULL);
-    /* The next attempt merges the same changes and finds the same deaths again. */
-    plx_deaths_free(&op->data_deaths);
-    plx_deaths_free(&op->node_deaths);
-    plx_deaths_free(&op->index_deaths);
-    plx_keyframe_finish(op, error);
 }

@@ -30,7 +30,7 @@ struct plx_keyframe_detour {
     unsigned levels;
     uint64_t mapped, vouched;
     struct plx_deaths made;
-    uint64_t flush_mark; /* store->flush_failures before these nodes were written */
+    struct plx_flush_mark flush_mark; /* before these nodes were written */
 };
 
 /* History that is let go (reclaim.c) with a key frame. When the key frame's record is durable, the
@@ -42,7 +42,7 @@ struct plx_history_drop {
     size_t move_count;
     uint64_t *snapshots; /* ascending */
     size_t snapshot_count;
-    uint64_t flush_mark; /* store->flush_failures before the history's first write */
+    struct plx_flush_mark flush_mark; /* before the history's first write */
 };
 
 struct plx_keyframe_op {
@@ -67,7 +67,7 @@ struct plx_keyframe_op {
     /* History that goes with this key frame and with the next one; reclaim.c owns and waits. */
     struct plx_history_drop *drop, *next_drop;
     struct plx_keyframe_detour *detour; /* a rewind's, for one key frame; rewind.c owns it, waits */
-    uint64_t flush_mark;                /* store->flush_failures before its first write */
+    struct plx_flush_mark flush_mark;   /* before its first write */
     uint64_t index_root;
     struct plx_deaths data_deaths, node_deaths, index_deaths, segment_deaths;
     struct plx_since since;

@@ -1,4 +1,4 @@
-/* keyframe_inside.h - what keyframe.c and keyframe_steps.c share. KEYFRAME-1 to KEYFRAME-6 are at
+/* keyframe_inside.h - what the keyframe*.c files share. KEYFRAME-1 to KEYFRAME-6 are at
  * the top of keyframe.c, the states in keyframe_steps.c. */
 #ifndef PLX_KEYFRAME_INSIDE_H
 #define PLX_KEYFRAME_INSIDE_H
@@ -25,9 +25,11 @@ enum {
 /* keyframe_steps.c: goes on from the task's state. */
 void plx_keyframe_step(struct plx_task *task);
 
-/* keyframe.c: begins the tree of the log's index; ends the key frame; the same after an error
- * before the record is in effect. */
+/* A key frame that failed is not tried again at once. */
+bool plx_keyframe_may_retry(const struct plx_keyframe_op *op);
+/* Begins the tree of the log's index. */
 int plx_keyframe_index_begin(struct plx_keyframe_op *op);
+/* Ends the key frame; the same after an error before the record is in effect. */
 void plx_keyframe_finish(struct plx_keyframe_op *op, int error);
 void plx_keyframe_give_up(struct plx_keyframe_op *op, int error);
 

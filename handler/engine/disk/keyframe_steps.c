@@ -46,7 +46,7 @@ static void take_detour(struct plx_keyframe_op *op)
     op->target.vouched = op->detour->vouched;
     op->made = op->detour->made;
     op->detour->made = (struct plx_deaths){0};
-    op->flush_mark = plx_min_u64(op->flush_mark, op->detour->flush_mark);
+    op->flush_mark = plx_flush_mark_older(op->flush_mark, op->detour->flush_mark);
 }
 
 static int build_tree(struct plx_keyframe_op *op)
@@ -82,7 +82,7 @@ static int start(struct plx_keyframe_op *op)
             .batch_seq = op->at.seq - 1,
             .prev_hash = op->at.hash,
             .snap_seq = vdi->map.gen,
-            .time_ns = vdi->last_snapshot_ns,
+            .time_ns = vdi->gen_ns,
         };
         vdi->log.bytes_since_keyframe = 0;
     }
@@ -90,9 +90,9 @@ static int start(struct plx_keyframe_op *op)
     PLX_ASSERT(fresh || !op->drop); /* a drop needs a key frame at the current position */
     op->oldest = op->drop && op->drop->oldest.levels ? op->drop->oldest : vdi->record.oldest;
     op->old_snap_seq = vdi->record.keyframe.snap_seq;
-    op->flush_mark = vdi->log.undurable ? vdi->log.flush_mark : vdi->store->flush_failures;
+    op->flush_mark = vdi->log.undurable ? vdi->log.flush_mark : plx_flush_mark(vdi->store);
     if (op->drop)
-        op->flush_mark = plx_min_u64(op->flush_mark, op->drop->flush_mark);
+        op->flush_mark = plx_flush_mark_older(op->flush_mark, op->drop->flush_mark);
     if (op->detour) {
         take_detour(op);
         return 0;
@@ -245,26 +245,6 @@ static void record_failed(struct plx_keyframe_op *op, int error)
     plx_keyframe_give_up(op, error);
 }
 
-bool plx_keyframe_is_past(const struct plx_vdi_record *record, const struct plx_keyframe *keyframe)
-{
-    return keyframe->pos < record->oldest.pos ||
-           (keyframe->pos == record->oldest.pos && keyframe->root != record->oldest.root);
-}
-
-bool plx_keyframe_goes_first(const struct plx_vdi *vdi)
-{
-    const struct plx_keyframe_op *op = &vdi->keyframe;
-
-    return op->alone && op->state != KEYFRAME_ANNOUNCED && op->state != KEYFRAME_FREE;
-}
-
-const struct plx_rewind *plx_keyframe_rewind(const struct plx_vdi_record *record)
-{
-    const struct plx_rewind *last = record->rewinds ? &record->rewind[record->rewinds - 1] : NULL;
-
-    return last && last->pos == record->keyframe.pos ? last : NULL;
-}
-
 static size_t announce_encode(struct plx_log_item *item, uint8_t *out, uint32_t *records)
 {
     struct plx_keyframe_op *op = PLX_CONTAINER(item, struct plx_keyframe_op, item);
@@ -301,7 +281,7 @@ static void announce(struct plx_keyframe_op *op)
         .ops = &ops,
         .task = &op->task,
         .bytes = plx_record_bytes(PLX_RECORD_KEYFRAME, 0), /* a REWIND has as many */
-        .flush_mark = op->vdi->store->flush_failures,
+        .flush_mark = plx_flush_mark(op->vdi->store),
         .needs_durable = true,
         .changes = op->detour != NULL,
     };
@@ -438,7 +418,7 @@ static void put_in_force(struct plx_keyframe_op *op, int error)
 
     switch (op->state) {
     case KEYFRAME_BITMAPS:
-        if (!error && op->flush_mark != store->flush_failures)
+        if (!error && plx_flush_failed_since(store, op->flush_mark))
             error = store->flush_error; /* an earlier flush failed: nodes may have gone with it */
         if (error) {
             plx_keyframe_give_up(op, error);
@@ -481,6 +461,8 @@ static void put_in_force(struct plx_keyframe_op *op, int error)
             record_failed(op, error);
             return;
         }
+        if (op->marks)
+            plx_protect_apply_mode(op->vdi); /* PROTECT-8 */
         if (!op->quiet) {
             announce(op);
             return;

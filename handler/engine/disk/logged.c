@@ -49,6 +49,7 @@ static void snapshot_dropped(struct plx_vdi *vdi, uint64_t seq, uint64_t time_ns
 static void snapshot_taken(struct plx_vdi *vdi, uint64_t seq, uint64_t time_ns, bool durable)
 {
     vdi->counters.snapshots++;
+    vdi->gen_ns = time_ns;
     if (durable)
         plx_protect_tell(vdi, PLX_AUTOMATIC_TAKEN, seq, time_ns);
 }

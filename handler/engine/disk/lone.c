@@ -27,7 +27,7 @@ static void await_in_place(struct plx_op *op)
             continue;
         other->seen_by = op;
         op->item.data_pending++;
-        op->item.flush_mark = plx_min_u64(op->item.flush_mark, other->flush_mark);
+        op->item.flush_mark = plx_flush_mark_older(op->item.flush_mark, other->flush_mark);
     }
 }
 
@@ -43,7 +43,7 @@ static void append(struct plx_op *op, enum plx_record_type type, const struct pl
         .patient = op->request->patient,
         .carried = plx_op_carries(op) ? op->request->carried : (struct plx_ring_position){0},
         .whole = true,
-        .flush_mark = op->vdi->store->flush_failures,
+        .flush_mark = plx_flush_mark(op->vdi->store),
     };
     if (type == PLX_RECORD_SNAPSHOT)
         await_in_place(op);
@@ -113,6 +113,7 @@ static void snapshot_apply(struct plx_log_item *item)
 
     PLX_ASSERT(op->request->seq == op->vdi->map.gen + 1);
     plx_map_apply_snapshot(&op->vdi->map, op->vdi->map.gen + 1);
+    op->vdi->gen_ns = op->request->time_ns;
 }
 
 /* A snapshot failed: writes in place that it waited for no longer report to it. */

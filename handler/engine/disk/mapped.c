@@ -8,7 +8,8 @@
 
 #include "engine/disk/vdi_inside.h"
 
-/* The start of the first leaf, at or after that of vblock, with a change in the sorted overlay. */
+/* The first block of the first leaf that the sorted overlay changes, not before the leaf of
+ * vblock. */
 static uint64_t next_change(const struct plx_overlay *overlay, uint64_t vblock)
 {
     size_t low = 0, high = overlay->count;
@@ -26,8 +27,8 @@ static uint64_t next_change(const struct plx_overlay *overlay, uint64_t vblock)
                                 : UINT64_MAX;
 }
 
-/* The end of the subtree of that level that holds vblock, or the next block that the overlays have
- * a change of, if that comes first. */
+/* The end of the subtree at this level that contains vblock, or the next block that an overlay
+ * changes, whichever comes first. */
 static uint64_t subtree_end(const struct plx_vdi *vdi, unsigned level, uint64_t vblock)
 {
     const struct plx_map *map = &vdi->map;
@@ -51,7 +52,7 @@ uint64_t plx_vdi_absent_end(const struct plx_vdi *vdi, const struct plx_walk *wa
                : subtree_end(vdi, walk->level, vblock);
 }
 
-/* A lookup failed at a node that cannot be read: the end of what that node maps. */
+/* After a lookup failed at an unreadable node: the end of that node's range. */
 static uint64_t unreadable_end(const struct plx_vdi *vdi, const struct plx_walk *walk,
                                uint64_t vblock)
 {
@@ -104,7 +105,7 @@ int plx_vdi_each_mapping(struct plx_vdi *vdi, unsigned lookups, uint64_t *vblock
 }
 
 struct run_visit {
-    bool skips; /* what cannot be read is a run of its own, not an error; visit is called */
+    bool skips; /* report unreadable ranges through `visit` instead of failing */
     bool (*visit)(void *context, uint64_t offset, uint64_t length, enum plx_map_run run);
     bool (*visit_mapped)(void *context, uint64_t offset, uint64_t length, bool mapped);
     void *context;
@@ -117,33 +118,66 @@ static bool visit_run(const struct run_visit *v, uint64_t offset, uint64_t lengt
                     : v->visit_mapped(v->context, offset, length, run == PLX_RUN_MAPPED);
 }
 
+/* If the front has newer contents at vblock, they take precedence over the disk's: sets *ret_run
+ * and returns their end. Returns 0 if it has none; *ret_until is then the start of the front's next
+ * contents. */
+static uint64_t front_end(const struct plx_vdi *vdi, uint64_t vblock, enum plx_map_run *ret_run,
+                          uint64_t *ret_until)
+{
+    bool mapped = false, covered;
+    uint64_t end = UINT64_MAX;
+
+    *ret_until = UINT64_MAX;
+    if (!vdi->front || !vdi->front->covers)
+        return 0;
+    covered = vdi->front->covers(vdi->front, vblock, &end, &mapped);
+    *ret_run = mapped ? PLX_RUN_MAPPED : PLX_RUN_ABSENT;
+    if (!covered)
+        *ret_until = end;
+    return covered ? end : 0;
+}
+
+/* What the disk itself has at this block, and where that ends. */
+static int run_at(struct plx_vdi *vdi, uint64_t vblock, bool skips, struct plx_walk *walk,
+                  enum plx_map_run *ret_run, uint64_t *ret_next, struct plx_fault *fault)
+{
+    struct plx_mapping mapping = {0};
+    int error = look_up(vdi, vblock, walk, &mapping, fault);
+
+    if (error && !(skips && plx_error_is_unreadable(error)))
+        return error;
+    *ret_run = error ? PLX_RUN_UNREADABLE : mapping.addr ? PLX_RUN_MAPPED : PLX_RUN_ABSENT;
+    *ret_next = *ret_run == PLX_RUN_MAPPED   ? vblock + 1
+                : *ret_run == PLX_RUN_ABSENT ? plx_vdi_absent_end(vdi, walk, vblock)
+                                             : unreadable_end(vdi, walk, vblock);
+    return 0;
+}
+
 static int each_run(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
                     const struct run_visit *v, struct plx_fault *fault)
 {
     uint64_t end = offset + length, run_start = offset, at = offset;
-    enum plx_map_run run = PLX_RUN_ABSENT, here;
+    enum plx_map_run run = PLX_RUN_ABSENT, here = PLX_RUN_ABSENT;
     struct plx_walk walk = {0};
 
     if (end > vdi->size_bytes || end < offset)
         return plx_fault_set(fault, PLX_ERR_RANGE, "beyond the end of the disk");
     while (at < end) {
-        uint64_t vblock = at >> PLX_BLOCK_SHIFT, next;
-        struct plx_mapping mapping = {0};
-        int error = look_up(vdi, vblock, &walk, &mapping, fault);
+        uint64_t vblock = at >> PLX_BLOCK_SHIFT, until;
+        uint64_t next = front_end(vdi, vblock, &here, &until);
+        int error = next ? 0 : run_at(vdi, vblock, v->skips, &walk, &here, &next, fault);
 
-        if (error && !(v->skips && plx_error_is_unreadable(error)))
+        if (error)
             return error;
-        here = error ? PLX_RUN_UNREADABLE : mapping.addr ? PLX_RUN_MAPPED : PLX_RUN_ABSENT;
+        next = plx_min_u64(next, until);
         if (here != run) {
             if (at > run_start && !visit_run(v, run_start, at - run_start, run))
                 return 0;
             run_start = at;
             run = here;
         }
-        next = here == PLX_RUN_MAPPED   ? vblock + 1
-               : here == PLX_RUN_ABSENT ? plx_vdi_absent_end(vdi, &walk, vblock)
-                                        : unreadable_end(vdi, &walk, vblock);
-        at = plx_min_u64(end, next << PLX_BLOCK_SHIFT);
+        at =
+            plx_min_u64(end, plx_min_u64(next, plx_div_up(end, PLX_BLOCK_SIZE)) << PLX_BLOCK_SHIFT);
     }
     if (end > run_start)
         visit_run(v, run_start, end - run_start, run);

@@ -99,16 +99,6 @@ bool plx_move_plan(struct plx_op *op)
     return false;
 }
 
-void plx_move_stretch_window(struct plx_op *op)
-{
-    uint64_t end = op->first_block + op->blocks;
-
-    if (op->walk.level >= 2)
-        end = plx_vdi_absent_end(op->vdi, &op->walk, end - 1);
-    op->window_bytes = (size_t)plx_min_u64(op->request->length - op->done_bytes,
-                                           (end - op->first_block) << PLX_BLOCK_SHIFT);
-}
-
 void plx_move_done(struct plx_op *op)
 {
     struct plx_move *move = op->request->move;
@@ -125,7 +115,7 @@ void plx_move_done(struct plx_op *op)
     move->moved += moved;
     move->runs_before += count_runs(op, false);
     move->runs_after += count_runs(op, true);
-    plx_move_stretch_window(op);
+    plx_op_stretch_window(op);
 }
 
 void plx_move_end(struct plx_op *op, int result)

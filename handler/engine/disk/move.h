@@ -18,8 +18,4 @@ bool plx_move_plan(struct plx_op *op);
 void plx_move_done(struct plx_op *op);
 void plx_move_end(struct plx_op *op, int result);
 
-/* The window is passed as far as nothing is mapped behind it: if the last lookup came to an empty
- * subtree, up to its end or to the next block in memory's changes. */
-void plx_move_stretch_window(struct plx_op *op);
-
 #endif

@@ -115,6 +115,13 @@ bool plx_vdi_idle(const struct plx_vdi *vdi)
            !vdi->keyframe.running && !vdi->keyframe.wanted && !vdi->log.spare_waiting;
 }
 
+void plx_vdi_set_unflushed(struct plx_vdi *vdi)
+{
+    if (!vdi->unflushed)
+        vdi->flush_mark = plx_flush_mark(vdi->store);
+    vdi->unflushed = true;
+}
+
 static void count_latency(struct plx_vdi *vdi, const struct plx_request *request)
 {
     struct plx_store *store = vdi->store;

@@ -4,8 +4,8 @@
  * begins and ends its operation, steps.c moves it on. A read or write goes through its range in
  * windows of at most 256 blocks: window.c locks, looks up and reads a window, issue.c writes it,
  * room.c finds room for it, blocks.c knows where its bytes are in memory. Requests without windows,
- * such as a snapshot, are in lone.c. kinds.c has a row for each kind of request: what it does in a
- * way of its own.
+ * such as a snapshot, are in lone.c. kinds.c has a row for each kind of request: how it differs
+ * from the others.
  *
  * All functions run on the disk's loop and never block. "0, PLX_WAIT or ..." means: PLX_WAIT, the
  * operation's task is in a queue, and its step is called when what it waits for has happened.
@@ -47,21 +47,21 @@ enum plx_op_effect {
     PLX_KEEPS,  /* nothing, but blocks may get new places (STEPS-1): reads those with action NEW */
 };
 
-/* What a kind of request does in a way of its own. The steps are the same for all kinds; where they
+/* How a kind of request differs from the others. The steps are the same for all kinds; where they
  * differ, they ask the operation's kind. A function that is NULL is left out. */
 struct plx_op_kind {
     /* Counters that it raises: offsets in struct plx_counters; 0: none. */
     size_t requests, bytes, latency;
     bool (*valid)(const struct plx_vdi *vdi, const struct plx_request *request);
-    bool within_disk;                           /* its range must be */
-    bool of_snapshots;                          /* can be made of an open snapshot */
-    bool when_stopped;                          /* can be made of a disk that has stopped */
-    bool without_ring;                          /* can be made of one whose ring is not there */
+    bool within_disk;                           /* the range must lie within the disk */
+    bool of_snapshots;                          /* allowed on an open snapshot */
+    bool when_stopped;                          /* allowed on a stopped disk */
+    bool without_ring;                          /* allowed while the disk's ring is away */
     void (*start)(struct plx_op *op);           /* the first step */
-    void (*step)(struct plx_task *task);        /* what its task waited for has happened */
-    void (*end)(struct plx_op *op, int result); /* it ends, and still holds what it holds */
+    void (*step)(struct plx_task *task);        /* called when the task becomes ready */
+    void (*end)(struct plx_op *op, int result); /* before its locks and blocks are released */
 
-    /* All below is for operations that go through windows, in the order of their states. */
+    /* The members below are used only by operations with windows, in the order of their states. */
     enum plx_op_effect effect;
     bool zeroes;        /* no data comes with it: whole blocks are unmapped, edges get zeroes */
     bool uncut;         /* a window stays whole: read part by part, its new blocks adjacent */
@@ -311,6 +311,9 @@ void plx_op_lay_out(struct plx_op *op);
 void plx_op_lay_out_unmap(struct plx_op *op);
 /* Cuts the window to its first blocks; the rest becomes the next window. */
 void plx_op_cut_window(struct plx_op *op, unsigned blocks);
+/* Stretches the window as far as nothing is mapped behind it: if the last lookup came to an empty
+ * subtree, up to its end or to the next block in memory's changes. */
+void plx_op_stretch_window(struct plx_op *op);
 /* Locks the window's range (WINDOW-1): 0, PLX_WAIT or, for a move, share or vouch, NOSPACE. */
 int plx_op_lock(struct plx_op *op);
 /* Looks up the window's blocks from op->looked_up on. 0 or PLX_WAIT; if a node cannot be read,

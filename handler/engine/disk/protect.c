@@ -12,8 +12,8 @@
  *     not know who took them.
  * PROTECT-2  At most one snapshot of an interval is under way. Another one that falls due in that
  *     time, or that a late turn of the loop finds due, is taken as soon as the first has ended:
- *     less than an interval late. If by then a further one is due, the earlier is left out and
- *     counted, and an operator is told, once a minute at most.
+ *     less than an interval late. If yet another one falls due before that, the earlier one is
+ *     skipped and counted, and an event reports it at most once a minute.
  * PROTECT-3  In modes BATCH and WRITE nothing is written in place. So what such a snapshot sees is
  *     whole as soon as its batch is durable, and the snapshot waits for no write. When such a mode
  *     is turned on, writes in place that are in flight end before the first of its snapshots.
@@ -29,7 +29,8 @@
  *     says when the wall clock is believed. The disk itself looks at the clocks each time, so no
  *     caller can let snapshots go past that rule.
  * PROTECT-8  While a disk is marked for a ring, all snapshots come through its front (FRONT-4). The
- *     log adds none by itself, and without the front none is taken.
+ *     log adds none by itself, and without the front none is taken. That goes for as long as any
+ *     copy of the record has the mark: what the ring may still have follows what the log has then.
  * Loop: the disk's. plx_protect_last() and setting a policy are synchronous; nothing else blocks.
  * Crash story: the record on the store has the policy. A new one is in force after a crash only if
  *   the key frame that wrote it was durable. A policy that is only tried is never written. An
@@ -52,160 +53,13 @@ static uint64_t monotonic(const struct plx_vdi *vdi)
     return vdi->store->env->monotonic_ns(vdi->store->env);
 }
 
-/* Tells the log what snapshots it is to add by itself (BATCH and WRITE). */
-static void apply_mode(struct plx_vdi *vdi)
-{
-    enum plx_protection_mode mode = vdi->protect.policy.mode;
-
-    vdi->log.snapshots =
-        plx_protect_copies(vdi) && !plx_ring_is_marked(&vdi->mark) ? mode : PLX_PROTECT_OFF;
-}
-
-void plx_protect_look_at_mark(struct plx_vdi *vdi)
-{
-    apply_mode(vdi);
-}
-
 void plx_protect_start(struct plx_vdi *vdi, bool found_changes)
 {
     struct plx_protect *p = &vdi->protect;
 
     p->changed = found_changes;
     p->changed_ns = p->due_ns = p->meter_ns = monotonic(vdi);
-    apply_mode(vdi);
-}
-
-bool plx_protect_copies(const struct plx_vdi *vdi)
-{
-    return vdi->protect.policy.mode >= PLX_PROTECT_BATCH;
-}
-
-/* ---- Reporting ---- */
-
-static void count_taken(struct plx_vdi *vdi)
-{
-    struct plx_protect *p = &vdi->protect;
-    uint64_t now = monotonic(vdi);
-
-    vdi->counters.snapshots_automatic++;
-    vdi->store->counters.snapshots_automatic++;
-    p->meter_count++;
-    if (now - p->meter_ns < SECOND_NS)
-        return;
-    p->rate = (uint64_t)((unsigned __int128)p->meter_count * SECOND_NS / (now - p->meter_ns));
-    p->meter_ns = now;
-    p->meter_count = 0;
-}
-
-uint64_t plx_protect_rate(const struct plx_vdi *vdi)
-{
-    const struct plx_protect *p = &vdi->protect;
-
-    return monotonic(vdi) - p->meter_ns > 2 * SECOND_NS ? 0 : p->rate;
-}
-
-void plx_protect_tell(struct plx_vdi *vdi, enum plx_automatic what, uint64_t seq, uint64_t time_ns)
-{
-    struct plx_env *env = vdi->store->env;
-
-    if (what == PLX_AUTOMATIC_TAKEN)
-        count_taken(vdi);
-    if (env->automatic)
-        env->automatic(env, vdi->record.slot, what, seq, time_ns);
-}
-
-void plx_protect_note_change(struct plx_vdi *vdi)
-{
-    struct plx_protect *p = &vdi->protect;
-
-    if (!p->changed && p->policy.mode == PLX_PROTECT_INTERVAL)
-        p->changed_ns = monotonic(vdi);
-    vdi->changed = p->changed = true;
-}
-
-void plx_protect_ordered(struct plx_vdi *vdi, const struct plx_request *request)
-{
-    struct plx_protect *p = &vdi->protect;
-
-    p->changed = false;
-    if (request != &p->request)
-        return;
-    p->ordered = true;
-    plx_protect_tell(vdi, PLX_AUTOMATIC_ORDERED, 0, 0);
-}
-
-/* ---- The clock ---- */
-
-static void read_clock(struct plx_vdi *vdi, struct plx_vdi_clock *ret_clock)
-{
-    ret_clock->now = plx_clocks_read(vdi->store->env);
-    ret_clock->ends = (struct plx_history_ends){
-        .forgotten = vdi->record.oldest.snap_seq,
-        .taken_seq = vdi->map.gen,
-        .newest_seq = plx_max_u64(vdi->map.gen_submitted, vdi->log.cursor.snap_seq),
-        .newest_ns = vdi->last_snapshot_ns,
-        .unsettled = vdi->log.sticky != 0,
-    };
-}
-
-static void tell_doubt(struct plx_vdi *vdi, enum plx_doubt before,
-                       const struct plx_vdi_clock *clock)
-{
-    char why[PLX_DOUBT_TEXT];
-
-    if (clock->witness.doubt == before)
-        return;
-    if (clock->witness.doubt)
-        plx_store_event(vdi->store, PLX_ERR_CLOCK,
-                        "virtual disk %s: %s; until it is right again, or 'parallax cdp resume' "
-                        "says that it is, no snapshot is let go by time",
-                        vdi->record.name,
-                        plx_witness_text(&vdi->witness, &clock->now, &clock->ends, why));
-    else
-        plx_store_event(vdi->store, 0,
-                        "virtual disk %s: the wall clock is believed again, and snapshots are let "
-                        "go by time",
-                        vdi->record.name);
-}
-
-void plx_vdi_look_at_clock(struct plx_vdi *vdi, struct plx_vdi_clock *ret_clock)
-{
-    enum plx_doubt before = vdi->witness.doubt;
-
-    read_clock(vdi, ret_clock);
-    plx_witness_look(&vdi->witness, &ret_clock->now, &ret_clock->ends);
-    ret_clock->witness = vdi->witness;
-    tell_doubt(vdi, before, ret_clock);
-}
-
-void plx_vdi_resume(struct plx_vdi *vdi, struct plx_vdi_clock *ret_clock)
-{
-    enum plx_doubt before = vdi->witness.doubt;
-
-    read_clock(vdi, ret_clock);
-    plx_witness_resume(&vdi->witness, &ret_clock->now, &ret_clock->ends);
-    ret_clock->witness = vdi->witness;
-    tell_doubt(vdi, before, ret_clock);
-}
-
-/* PROTECT-7 */
-int plx_protect_check_clock(struct plx_vdi *vdi, uint64_t before_ns, struct plx_fault *fault)
-{
-    struct plx_vdi_clock clock;
-    char why[PLX_DOUBT_TEXT];
-
-    plx_vdi_look_at_clock(vdi, &clock);
-    if (plx_witness_lets_go(&clock.witness, &clock.now, &clock.ends) &&
-        before_ns <= clock.now.wall_ns)
-        return 0;
-    return plx_fault_set(
-        fault, PLX_ERR_CLOCK,
-        "virtual disk %s: no snapshot is let go by time: %s; set it right, or say "
-        "that it is with 'parallax cdp resume'",
-        vdi->record.name,
-        clock.witness.doubt
-            ? plx_witness_text(&clock.witness, &clock.now, &clock.ends, why)
-            : "the wall clock is behind the newest snapshot, or the time asked for");
+    plx_protect_apply_mode(vdi);
 }
 
 /* ---- Snapshots of an interval ---- */
@@ -404,7 +258,7 @@ static int put_in_force(struct plx_vdi *vdi, const struct plx_protection *protec
         p->due_ns = monotonic(vdi) + protection->interval_ns;
         wait_in_place_ended(vdi);
         error = protection->mode == PLX_PROTECT_OFF ? 0 : take_now(vdi, fault);
-        apply_mode(vdi);
+        plx_protect_apply_mode(vdi);
     }
     if (!error && keep)
         error = write_policy(vdi, fault);
@@ -412,7 +266,7 @@ static int put_in_force(struct plx_vdi *vdi, const struct plx_protection *protec
         p->policy = old;
         p->kept = kept;
         wait_in_place_ended(vdi);
-        apply_mode(vdi);
+        plx_protect_apply_mode(vdi);
     }
     return error;
 }

@@ -30,8 +30,9 @@ struct plx_vdi;
 /* From now on snapshots are taken. To be called once the disk is this instance's (VDI-2).
  * found_changes: recovery found changes that perhaps no snapshot saw. */
 void plx_protect_start(struct plx_vdi *vdi, bool found_changes);
-/* The disk's mark of a ring has changed (PROTECT-8). */
-void plx_protect_look_at_mark(struct plx_vdi *vdi);
+/* Tells the log what snapshots it is to add by itself (BATCH and WRITE). To be called when the mode
+ * or the disk's mark of a ring has changed (PROTECT-8). */
+void plx_protect_apply_mode(struct plx_vdi *vdi);
 /* Whether snapshots taken before this time may be let go by time: 0, or CLOCK and why. */
 int plx_protect_check_clock(struct plx_vdi *vdi, uint64_t before_ns, struct plx_fault *fault);
 /* Takes a snapshot when one is due. Called once a turn. */

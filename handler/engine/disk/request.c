@@ -1,5 +1,5 @@
 /* request.c - requests: offered to the disk's front, checked, counted, admitted when an operation
- * is free; the disk's turn.
+ * is free.
  *
  * A request (engine.h) is what a caller submits. It becomes an operation (op.h), of which a disk
  * has a fixed number; while none is free, requests wait here in a queue. Further invariants of the
@@ -77,8 +77,8 @@ static void enqueue(struct plx_vdi *vdi, struct plx_request *request)
     }
 }
 
-/* FRONT-3, FRONT-4: whether a record of a ring can be carried now. What it says comes from a local
- * device, so it is not believed. */
+/* Validates a carried request (FRONT-3, FRONT-4). Its contents come from a local device and are not
+ * trusted. */
 static int check_carried(const struct plx_vdi *vdi, const struct plx_request *request)
 {
     uint64_t end = plx_div_up(vdi->size_bytes, PLX_BLOCK_SIZE) * PLX_BLOCK_SIZE;
@@ -129,6 +129,7 @@ static void prepare(struct plx_vdi *vdi, struct plx_request *request, enum plx_u
     request->fault.code = 0;
     request->next = NULL;
     request->urgency = urgency;
+    request->promised &= urgency == PLX_CARRIED;
 }
 
 static void submit(struct plx_vdi *vdi, struct plx_request *request, enum plx_urgency urgency)
@@ -189,7 +190,7 @@ int plx_vdi_run(struct plx_vdi *vdi, struct plx_request *request)
     return request->result;
 }
 
-static void start_waiting(struct plx_vdi *vdi)
+void plx_vdi_admit_waiting(struct plx_vdi *vdi)
 {
     while (vdi->waiting && may_admit(vdi, vdi->waiting->urgency)) {
         struct plx_request *request = vdi->waiting;
@@ -200,28 +201,4 @@ static void start_waiting(struct plx_vdi *vdi)
         request->next = NULL;
         admit(vdi, request);
     }
-}
-
-void plx_vdi_set_unflushed(struct plx_vdi *vdi)
-{
-    if (!vdi->unflushed)
-        vdi->flush_mark = vdi->store->flush_failures;
-    vdi->unflushed = true;
-}
-
-void plx_vdi_pump(struct plx_vdi *vdi)
-{
-    start_waiting(vdi);
-    if (vdi->snapshot)
-        return;
-    if (vdi->front)
-        vdi->front->pump(vdi->front);
-    /* A flush has failed since, so writes in place that were acknowledged may be lost. */
-    if (vdi->unflushed && !vdi->log.sticky && vdi->flush_mark != vdi->store->flush_failures)
-        plx_log_fail(&vdi->log, vdi->store->flush_error);
-    plx_keyframe_pump(vdi);
-    plx_protect_pump(vdi);
-    plx_vouch_pump(vdi);
-    plx_gather_pump(&vdi->gather);
-    plx_log_pump(&vdi->log);
 }

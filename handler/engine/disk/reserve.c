@@ -13,27 +13,27 @@
  *     freed since the last bitmap pass began is still allocated on the store: recovery finds it
  *     allocated, and only a collection would give it back. When just such blocks are missing, a
  *     bitmap pass is made. After one that failed none is made for a while.
- * RESERVE-3  A disk is opened only if its part of the reserve is left, so that it can be closed
- *     again. A disk that was not closed is recovered first, with the part that was left for it when
- *     it was opened. After that it keeps its log segments (keyframe_steps.c, end_log()). For all
- *     disks are recovered before any is opened for use: without segments of their own, the last
- *     ones to be opened might find that the first ones have taken the room for them.
+ * RESERVE-3  A disk is opened only if its part of the reserve is free, so that it can be closed
+ *     again. A disk that was not closed is recovered first, with the part that was left free for it
+ *     when it was opened. A recovered disk keeps its log segments (keyframe_steps.c, end_log()).
+ *     All disks are recovered before any is opened for use. If they gave their segments back, the
+ *     first disks to be opened could take the room that the last ones need.
  * RESERVE-4  The reserve must not fill the store with extents of metadata. It grows by further
  *     extents only up to a small share of the store, plus what no key frame can make less. Beyond
  *     that, or without further extents, the disk that needs most writes a key frame, and needs
  *     little then. More extents are claimed only when no key frame would help.
  * RESERVE-5  A task that waits for room waits for something that ends: a bitmap pass, the key frame
- *     of a disk that has changes, or an extent. Nobody waits for these in vain again and again:
- *     after a pass no freed blocks are left for another one, after a key frame no changes. After
- *     WAITS_MAX passes and key frames a task asks for an extent, and is refused if none comes.
- *     A key frame never waits for a task that waits for it: near the end of a segment, the disk's
- *     log may take the segment that need_of() counts for the announcement (logged.c).
+ *     of a disk that has changes, or an extent. No task waits for them repeatedly without result:
+ *     one pass leaves no freed blocks for a second pass, and one key frame leaves no changes for
+ *     another. After WAITS_MAX passes and key frames a task asks for an extent, and is refused if
+ *     none comes. A key frame never waits for a task that waits for it: near the end of a segment,
+ *     the disk's log may take the segment that need_of() counts for the announcement (logged.c).
  * RESERVE-6  A collection holds freed metadata back while it reads a disk (ALLOC-7). These blocks
  *     are asked for only when nothing else helps, for then the collection has to read that disk
  *     again. In a store where key frames make the room, somebody lacks room all the time. If each
  *     asked, no disk would ever be read to its end.
  * Loop: the store's. plx_reserve_obtain() is synchronous; nothing else blocks.
- * Crash story: memory only; recovery counts anew.
+ * Crash story: memory only; recovery counts again.
  */
 #include "engine/disk/reserve.h"
 

@@ -29,7 +29,7 @@ int plx_reserve_wait(struct plx_store *store, struct plx_task *task, unsigned *w
 /* Waits until `blocks` blocks can be taken, while something may make room: 0, or why not.
  * Synchronous. */
 int plx_reserve_obtain(struct plx_vdi *vdi, uint64_t blocks);
-/* Counts anew what the disk needs: after its key frame has made nodes, after it has ended. */
+/* Counts again what the disk needs: after its key frame has made nodes, after it has ended. */
 void plx_reserve_count(struct plx_vdi *vdi);
 void plx_reserve_keyframe_ended(struct plx_vdi *vdi);
 /* The disk is gone: it needs nothing any more. */

@@ -43,7 +43,7 @@ int plx_share_begin(struct plx_store *store, struct plx_fault *fault)
         return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
                              "the store is not prepared for common blocks, or this instance has "
                              "not learned that it is");
-    if (store->collect || store->sharing)
+    if (store->collect || store->sharing) /* SHARE-5 */
         return plx_fault_set(fault, PLX_ERR_BUSY,
                              "a collection or a deduplication is under way; try again after it");
     store->sharing = true;

@@ -1,5 +1,5 @@
-/* steps.c - the steps of an operation with windows: one state machine. See op.h. What a kind of
- * request does in a way of its own is in its row of the table in kinds.c.
+/* steps.c - the steps of an operation with windows: one state machine. See op.h. How a kind of
+ * request differs from the others is in its row of the table in kinds.c.
  *
  * The life of a window of a write. (A read goes to READ and back to WINDOW, without a lock.)
  *

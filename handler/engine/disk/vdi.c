@@ -22,6 +22,8 @@
  *     has such a log is recovered, whatever its record says of an owner.
  * VDI-4  A writer begins only if all counters have room for what a lifetime of use adds to them
  *     (format.h). Otherwise it would write and acknowledge what the next reader refuses.
+ * VDI-5  The registry decides a disk's name, and the record repeats it. Whoever opens the disk says
+ *     what the registry has, and every record that is written from then on has that name.
  * Loop: calls are synchronous; the disk's loop runs meanwhile.
  * Crash story: see the steps. Opening changes nothing until the record flips: what it writes before
  *   are the same bytes in the same places (VDI-1, REPLAY-4), which may be torn. Bytes that were
@@ -31,45 +33,12 @@
  *   Closing is a key frame whose record names no owner (KEYFRAME-5).
  *   Creating is told in vdi_create.c.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/disk/reserve.h"
 #include "engine/disk/vdi_inside.h"
-
-void plx_vdi_record_info(const struct plx_vdi_record *record, struct plx_vdi_info *ret)
-{
-    *ret = (struct plx_vdi_info){
-        .id = record->id,
-        .parent = record->parent,
-        .slot = record->slot,
-        .state = record->state,
-        .size_bytes = record->keyframe.size_bytes,
-        .sector_size = record->sector_size,
-        .overwrite = record->overwrite,
-        .owner = record->owner,
-        .owner_host = record->owner_host,
-        .epoch = record->epoch,
-        .record_state = (record->generation + 1) / 2,
-        .created_ns = record->created_ns,
-        .parent_seq = record->parent_seq,
-        .snapshots = record->keyframe.snap_seq,
-        .forgotten = record->oldest.snap_seq,
-        .log_first_segment = record->first_segment,
-        .levels = record->keyframe.levels,
-        .protection = record->protection,
-        .rewinds = record->rewinds_past + record->rewinds,
-        .rewinds_held = record->rewinds,
-        .mapped_blocks = record->keyframe.mapped,
-        .vouched_blocks = record->keyframe.vouched,
-        .vouched_ns = record->vouched_ns,
-        .mark = record->mark,
-        .position = record->position,
-    };
-    for (uint32_t i = 0; i < record->rewinds; i++)
-        ret->rewound_to[i] = record->rewind[i].seq;
-    memcpy(ret->name, record->name, sizeof ret->name);
-}
 
 int plx_vdi_read_info(struct plx_store *store, uint32_t slot, struct plx_vdi_info *ret_info,
                       struct plx_fault *fault)
@@ -84,47 +53,6 @@ int plx_vdi_read_info(struct plx_store *store, uint32_t slot, struct plx_vdi_inf
 }
 
 /* ---- Opening ---- */
-
-struct plx_vdi *plx_vdi_new(struct plx_store *store, const struct plx_vdi_record *record,
-                            uint8_t record_slot)
-{
-    struct plx_vdi *vdi = calloc(1, sizeof *vdi);
-
-    if (!vdi)
-        return NULL;
-    vdi->store = store;
-    vdi->record = *record;
-    vdi->record_slot = record_slot;
-    vdi->size_bytes = record->keyframe.size_bytes;
-    vdi->protect.policy = vdi->protect.kept = record->protection;
-    vdi->mark = record->mark;
-    vdi->vouch.completed_ns = record->vouched_ns;
-    vdi->vouch.doubt = record->doubted || record->owner;
-    plx_gather_init(&vdi->gather, store);
-    if (plx_ops_init(vdi)) {
-        free(vdi);
-        return NULL;
-    }
-    return vdi;
-}
-
-void plx_vdi_free(struct plx_vdi *vdi)
-{
-    struct plx_vdi **link = &vdi->store->vdis;
-
-    while (*link && *link != vdi)
-        link = &(*link)->next;
-    if (*link)
-        *link = vdi->next;
-    plx_reserve_forget(vdi);
-    plx_keyframe_done(vdi);
-    plx_log_done(&vdi->log);
-    plx_map_done(&vdi->map);
-    plx_ops_done(vdi);
-    plx_vouch_done(&vdi->vouch);
-    free(vdi->thrift);
-    free(vdi);
-}
 
 /* Makes the log as replay found it: its cursor, and the addresses of its segments, which are marked
  * as allocated. */
@@ -190,7 +118,7 @@ static int replay_into(struct plx_vdi *vdi, struct plx_replay_result *ret_result
                             .gen = keyframe->snap_seq,
                             .mapped = keyframe->mapped,
                             .vouched = keyframe->vouched};
-    uint64_t mark = vdi->store->flush_failures;
+    struct plx_flush_mark mark = plx_flush_mark(vdi->store);
     struct plx_log_reader reader;
     int error;
 
@@ -291,7 +219,9 @@ static int check_open(const struct plx_store *store, const struct plx_vdi_record
                              "virtual disk %s: epoch %llu was granted, the store has %llu already",
                              record->name, (unsigned long long)options->epoch,
                              (unsigned long long)record->epoch);
-    return 0;
+    return options->ring && plx_ring_is_marked(&record->mark) /* FRONT-1 */
+               ? options->ring->check(options->ring, record, fault)
+               : 0;
 }
 
 /* VDI-4. The log's own counters may be far ahead of the record's, for a SKIP record says where the
@@ -322,6 +252,18 @@ static void set_writing(struct plx_vdi *vdi, const struct plx_vdi_open_options *
 
     plx_vdi_set_write_back(vdi, options->write_back);
     vdi->copy_always = overwrite == PLX_OVERWRITE_COPY;
+}
+
+static void set_name(struct plx_vdi *vdi, const char *name)
+{
+    snprintf(vdi->record.name, sizeof vdi->record.name, "%s", name);
+}
+
+/* A key frame that is running has a record of its own, which becomes the disk's. */
+void plx_vdi_rename(struct plx_vdi *vdi, const char *name)
+{
+    wait_keyframe_ended(vdi);
+    set_name(vdi, name);
 }
 
 bool plx_vdi_use(struct plx_vdi *vdi, const struct plx_vdi_open_options *options)
@@ -356,6 +298,8 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
     vdi = plx_vdi_new(store, &record, slots.slot);
     if (!vdi)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    if (options->name && options->name[0])
+        set_name(vdi, options->name); /* VDI-5 */
     set_writing(vdi, options);
     error = replay_into(vdi, &result, fault);
     unclean = vdi->recovered = record.owner || result.batches; /* VDI-3 */
@@ -366,7 +310,7 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
         return error;
     }
     vdi->size_bytes = result.size_bytes;
-    vdi->last_snapshot_ns = plx_max_u64(record.keyframe.time_ns, result.snapshot_ns);
+    vdi->last_snapshot_ns = vdi->gen_ns = plx_max_u64(record.keyframe.time_ns, result.snapshot_ns);
     if (options->witness)
         vdi->witness = *options->witness;
     vdi->changed = true; /* perhaps: so the next snapshot is taken in any case */
@@ -384,7 +328,7 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
         undo_open(vdi, had_segment, had_next, unwritten);
         return error;
     }
-    vdi->vouch.flush_failures = store->flush_failures;
+    vdi->vouch.opened = plx_flush_mark(store);
     plx_vouch_start(vdi, options->quiet_ns);
     plx_protect_start(vdi, unclean && (result.batches || plx_keyframe_rewind(&record)));
     if (unclean)
@@ -548,9 +492,10 @@ bool plx_vdi_is_snapshot(const struct plx_vdi *vdi)
 
 void plx_vdi_set_write_back(struct plx_vdi *vdi, bool write_back)
 {
-    vdi->log.write_back = write_back;
+    vdi->write_back = write_back;
+    vdi->log.write_back = write_back && !vdi->front && !plx_ring_is_marked(&vdi->mark);
     vdi->cache_changes++;
-    if (write_back)
+    if (vdi->log.write_back)
         plx_vdi_set_unflushed(vdi);
 }
 

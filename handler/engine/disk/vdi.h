@@ -75,7 +75,7 @@ struct plx_op {
      * formed, and the map has lost the checksums. covered: a second time is not needed. */
     bool void_again, void_encoded, void_covered;
     uint64_t flush_seq, cache_changes; /* PLX_FLUSH: what was applied when the flush began */
-    uint64_t flush_mark;               /* store->flush_failures before the window's first write */
+    struct plx_flush_mark flush_mark;  /* before the window's first write */
     unsigned retries;
     unsigned room_waits;               /* see plx_reserve_wait() */
     uint64_t windows_left, moves_left; /* PLX_MOVE: what it may still look at, and move */
@@ -104,9 +104,10 @@ struct plx_vdi {
     uint8_t record_slot;          /* the slot that holds it, 0 or 1 */
     bool snapshot;                /* this is a snapshot, open read-only */
     bool copy_always;             /* overwrite=copy: nothing is written in place */
+    bool write_back;              /* as asked for: FRONT-5 */
     uint64_t cache_changes;       /* a flush that began before the last one leaves unflushed set */
-    bool unflushed;               /* what can be read may be in the device's cache only */
-    uint64_t flush_mark;          /* store->flush_failures when that began */
+    bool unflushed;               /* reads may show what only the device's cache has */
+    struct plx_flush_mark flush_mark; /* when `unflushed` was set */
     bool closing;
     bool recovered;            /* by opening it here, and plx_vdi_use() was not called since */
     bool thinning;             /* plx_vdi_thin() is under way */
@@ -132,9 +133,10 @@ struct plx_vdi {
     bool compare_busy;
     /* The next key frame writes it into the record (FRONT-2). */
     struct plx_ring_mark mark;
-    struct plx_front *front; /* NULL: none */
-    bool changed;            /* since the last snapshot, or perhaps */
-    uint64_t last_snapshot_ns;
+    struct plx_front *front;   /* NULL: none */
+    bool changed;              /* since the last snapshot, or perhaps */
+    uint64_t last_snapshot_ns; /* of the newest that was ordered */
+    uint64_t gen_ns;           /* of snapshot map.gen: what a key frame says */
     struct plx_witness witness;
     struct plx_protect protect;
     struct plx_vouch vouch;
@@ -157,6 +159,8 @@ void plx_ops_done(struct plx_vdi *vdi);
 /* The disk's turn: starts waiting requests, key frames, automatic snapshots and vouches, submits
  * gathered writes, forms log batches. */
 void plx_vdi_pump(struct plx_vdi *vdi);
+/* Admits requests that wait, as far as operations are free. */
+void plx_vdi_admit_waiting(struct plx_vdi *vdi);
 /* Whether nothing is under way. Requests that a barrier holds back do not count. */
 bool plx_vdi_idle(const struct plx_vdi *vdi);
 /* Submits a request of the engine's own, which waits for no other request (REQUEST-1). */

@@ -122,15 +122,9 @@ static int write_new_record(struct plx_store *store, struct plx_vdi_record *reco
     return error;
 }
 
-int plx_vdi_cannot_write(const char *name, int error, struct plx_fault *fault)
-{
-    return plx_fault_set(fault, error, "cannot write the record of %s: %s", name,
-                         plx_error_text(error));
-}
-
 static int create_record(struct plx_store *store, const struct plx_vdi_create_options *options,
-                         struct plx_vdi_record *record, uint8_t slot, uint64_t flush_mark,
-                         struct plx_fault *fault)
+                         struct plx_vdi_record *record, uint8_t slot,
+                         struct plx_flush_mark flush_mark, struct plx_fault *fault)
 {
     int error = options->is_clone ? clone_keyframe(store, options, record, fault) : 0;
 
@@ -138,7 +132,7 @@ static int create_record(struct plx_store *store, const struct plx_vdi_create_op
         return error;
     record->oldest = record->keyframe;
     error = options->is_clone ? plx_bitmap_sync_run(store) : 0; /* a new disk names no block */
-    if (!error && flush_mark != store->flush_failures)
+    if (!error && plx_flush_failed_since(store, flush_mark))
         error = store->flush_error; /* the clone's nodes may be lost */
     if (!error)
         error = write_new_record(store, record, &slot);
@@ -149,7 +143,7 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
                    struct plx_vdi_info *ret_info, struct plx_fault *fault)
 {
     struct plx_vdi_record record = {0}, old;
-    uint64_t mark = store->flush_failures;
+    struct plx_flush_mark mark = plx_flush_mark(store);
     struct plx_record_slots slots;
     int error = check_create(options, fault);
 
@@ -220,7 +214,7 @@ int plx_vdi_give_up(struct plx_store *store, uint32_t slot, struct plx_fault *fa
 {
     static const uint8_t none[2 * PLX_BLOCK_SIZE];
     struct plx_vdi_record record;
-    uint64_t mark = store->flush_failures;
+    struct plx_flush_mark mark = plx_flush_mark(store);
     struct plx_record_slots slots;
     int error;
 

@@ -7,14 +7,14 @@
 
 #define TRIES 4u /* attempts to read a disk that is open elsewhere and moves on */
 
-/* vdi_create.c: fills in the fault for a record that could not be written; returns the error. */
+/* Fills in the fault for a record that could not be written; returns the error. */
 int plx_vdi_cannot_write(const char *name, int error, struct plx_fault *fault);
 
 /* instant.c: the key frame that the log names, or the oldest one that is kept (KEYFRAME-3). */
 struct plx_keyframe plx_vdi_kept_keyframe(const struct plx_vdi_record *record,
                                           const struct plx_keyframe *named);
 
-/* vdi.c: a disk in memory that is not opened yet (NULL: out of memory), and its end. */
+/* A disk in memory that is not opened yet (NULL: out of memory), and its end. */
 void plx_vdi_record_info(const struct plx_vdi_record *record, struct plx_vdi_info *ret);
 struct plx_vdi *plx_vdi_new(struct plx_store *store, const struct plx_vdi_record *record,
                             uint8_t record_slot);

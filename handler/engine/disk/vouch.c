@@ -48,194 +48,14 @@
  */
 #include "engine/disk/vouch.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "engine/disk/move.h"
 #include "engine/disk/op.h"
 
-#define STEP_NS 100000000ull /* between two steps: at most 10 MiB/s are read */
-#define STEPS_IN_PERIOD 16u  /* a period has time for at least this many steps */
-#define STEP_WINDOWS 64u     /* windows without anything to read that one step looks at */
-#define STEP_LEAVES 65536u   /* leaves that are not wanted that one step passes over */
-#define WORDS (PLX_VOUCH_LEAVES / 64)
-
-/* ---- Leaves ---- */
-
-static void set_leaf(uint64_t *leaves, uint64_t leaf)
-{
-    leaves[leaf % PLX_VOUCH_LEAVES / 64] |= 1ull << leaf % 64;
-}
-
-static bool has_leaf(const uint64_t *leaves, uint64_t leaf)
-{
-    return leaves[leaf % PLX_VOUCH_LEAVES / 64] >> leaf % 64 & 1;
-}
-
-static bool is_quiet(const struct plx_vouch *v, uint64_t leaf)
-{
-    return !has_leaf(v->written, leaf) && !has_leaf(v->before, leaf);
-}
-
-/* Leaves a leaf to the next pass. */
-static void leave(struct plx_vouch *v, uint64_t leaf)
-{
-    set_leaf(v->left, leaf);
-    v->any_left = true;
-}
-
-void plx_vouch_note(struct plx_vouch *v, uint64_t vblock, uint64_t count)
-{
-    if (!v->quiet_ns)
-        return;
-    for (uint64_t leaf = vblock >> PLX_NODE_SHIFT; leaf <= (vblock + count - 1) >> PLX_NODE_SHIFT;
-         leaf++) {
-        set_leaf(v->written, leaf);
-        leave(v, leaf);
-    }
-}
-
-/* ---- Passes ---- */
-
-static uint64_t monotonic(const struct plx_vdi *vdi)
-{
-    return vdi->store->env->monotonic_ns(vdi->store->env);
-}
-
-void plx_vouch_start(struct plx_vdi *vdi, uint64_t quiet_ns)
-{
-    const struct plx_keyframe *keyframe = &vdi->record.keyframe;
-    struct plx_vouch *v = &vdi->vouch;
-
-    if (!quiet_ns)
-        return;
-    v->leaves = calloc((size_t)4 * WORDS, sizeof *v->leaves);
-    v->buffer = aligned_alloc(PLX_BLOCK_SIZE, PLX_WINDOW_BLOCKS * PLX_BLOCK_SIZE);
-    if (!v->leaves || !v->buffer) {
-        plx_vouch_done(v);
-        return;
-    }
-    v->written = v->leaves;
-    v->before = v->leaves + WORDS;
-    v->left = v->leaves + (size_t)2 * WORDS;
-    v->wanted = v->leaves + (size_t)3 * WORDS;
-    v->quiet_ns = quiet_ns;
-    v->period_ns = monotonic(vdi);
-    if (keyframe->mapped == PLX_MAPPED_UNKNOWN || keyframe->vouched != keyframe->mapped ||
-        vdi->map.active.count || vdi->map.is_frozen) {
-        memset(v->left, 0xff, WORDS * sizeof *v->left);
-        v->any_left = true;
-    }
-}
-
-void plx_vouch_done(struct plx_vouch *v)
-{
-    free(v->leaves);
-    free(v->buffer);
-    v->leaves = NULL;
-    v->buffer = NULL;
-    v->quiet_ns = 0;
-}
+#define STEP_LEAVES 65536u /* leaves that are not wanted that one step passes over */
 
 /* VOUCH-3: whether what can be read may be in a cache only. */
 static bool in_doubt(const struct plx_vdi *vdi)
 {
-    return vdi->vouch.doubt || vdi->vouch.flush_failures != vdi->store->flush_failures;
-}
-
-static bool may_step(const struct plx_vdi *vdi)
-{
-    const struct plx_vouch *v = &vdi->vouch;
-
-    return v->quiet_ns && (v->passing || v->any_left) && !v->under_way && !vdi->oldest &&
-           !vdi->waiting && !vdi->closing && !vdi->barrier && !vdi->log.sticky &&
-           !plx_front_is_away(vdi);
-}
-
-static uint64_t step_ns(const struct plx_vouch *v)
-{
-    return plx_min_u64(STEP_NS, v->quiet_ns / STEPS_IN_PERIOD + 1);
-}
-
-uint64_t plx_vouch_due_ns(const struct plx_vdi *vdi)
-{
-    const struct plx_vouch *v = &vdi->vouch;
-
-    if (!may_step(vdi)) /* VOUCH-5; or what allows the next step makes the loop turn itself */
-        return UINT64_MAX;
-    return v->passing ? v->due_ns : v->period_ns + v->quiet_ns;
-}
-
-/* Begins the next period of quiet_ns, and a pass if none is under way. What was written in this
- * period or the one before is not quiet. */
-static void next_period(struct plx_vouch *v, uint64_t now)
-{
-    uint64_t *written = v->before;
-
-    v->before = v->written;
-    v->written = written;
-    memset(written, 0, WORDS * sizeof *written);
-    v->period_ns = now;
-    if (v->passing)
-        return;
-    written = v->wanted;
-    v->wanted = v->left;
-    v->left = written;
-    memset(written, 0, WORDS * sizeof *written);
-    v->any_left = false;
-    v->passing = true;
-    v->at = v->found = 0;
-}
-
-static uint64_t disk_end(const struct plx_vdi *vdi)
-{
-    return plx_div_up(vdi->size_bytes, PLX_BLOCK_SIZE) << PLX_BLOCK_SHIFT;
-}
-
-static void step_done(struct plx_request *request)
-{
-    struct plx_vdi *vdi = request->owner;
-    struct plx_vouch *v = &vdi->vouch;
-
-    v->under_way = false;
-    v->tickets = vdi->tickets;
-    v->due_ns = monotonic(vdi) + step_ns(v);
-    if (v->at < disk_end(vdi))
-        return;
-    v->passing = false;
-    v->completed_ns = plx_env_now_ns(vdi->store->env);
-    if (v->found)
-        plx_keyframe_request(vdi, NULL);
-}
-
-void plx_vouch_pump(struct plx_vdi *vdi)
-{
-    struct plx_vouch *v = &vdi->vouch;
-    uint64_t now;
-
-    if (!may_step(vdi))
-        return;
-    now = monotonic(vdi);
-    if (now - v->period_ns >= v->quiet_ns)
-        next_period(v, now);
-    if (!v->passing || now < v->due_ns)
-        return;
-    if (v->tickets != vdi->tickets) { /* VOUCH-4 */
-        v->tickets = vdi->tickets;
-        v->due_ns = now + step_ns(v);
-        return;
-    }
-    v->windows = STEP_WINDOWS;
-    v->iov = (struct iovec){v->buffer, PLX_WINDOW_BLOCKS * PLX_BLOCK_SIZE};
-    v->request = (struct plx_request){.op = PLX_VOUCH,
-                                      .offset = v->at,
-                                      .length = disk_end(vdi) - v->at,
-                                      .iov = &v->iov,
-                                      .iovcnt = 1,
-                                      .done = step_done,
-                                      .owner = vdi};
-    v->under_way = true;
-    plx_vdi_submit(vdi, &v->request);
+    return vdi->vouch.doubt || plx_flush_failed_since(vdi->store, vdi->vouch.opened);
 }
 
 /* ---- A step ---- */
@@ -253,10 +73,10 @@ bool plx_vouch_enough(struct plx_op *op)
         uint64_t leaf = leaf_at(op);
         uint64_t next = ((leaf + 1) << (PLX_BLOCK_SHIFT + PLX_NODE_SHIFT)) - op->request->offset;
 
-        if (has_leaf(v->wanted, leaf) && is_quiet(v, leaf))
+        if (plx_vouch_is_wanted(v, leaf) && plx_vouch_is_quiet(v, leaf))
             return !v->windows;
-        if (has_leaf(v->wanted, leaf))
-            leave(v, leaf);
+        if (plx_vouch_is_wanted(v, leaf))
+            plx_vouch_leave(v, leaf);
         op->done_bytes = plx_min_u64(next, op->request->length);
     }
     return true;
@@ -282,7 +102,7 @@ bool plx_vouch_plan(struct plx_op *op)
     if (any)
         v->windows = 0; /* VOUCH-4 */
     else
-        plx_move_stretch_window(op);
+        plx_op_stretch_window(op);
     return any;
 }
 
@@ -305,7 +125,7 @@ static bool is_written(const struct plx_op *op)
 {
     if (!op->vdi->vouch.writes_again)
         return !in_doubt(op->vdi);
-    return op->flush_mark == op->vdi->store->flush_failures;
+    return !plx_flush_failed_since(op->vdi->store, op->flush_mark);
 }
 
 /* VOUCH-2. There must also be room for the metadata of a key frame with these changes. */
@@ -327,7 +147,7 @@ void plx_vouch_done_window(struct plx_op *op)
     if (op->in_place)
         plx_op_in_cache_only(vdi);
     if (!may_take(op) || !plx_overlay_reserve(&vdi->map.active, op->blocks)) {
-        leave(v, op->first_block >> PLX_NODE_SHIFT);
+        plx_vouch_leave(v, op->first_block >> PLX_NODE_SHIFT);
         return;
     }
     for (unsigned i = 0; i < op->blocks; i++) {
@@ -350,7 +170,7 @@ void plx_vouch_end(struct plx_op *op, int result)
     uint64_t done = op->done_bytes;
 
     if (result && op->locks) {
-        leave(v, leaf_at(op));
+        plx_vouch_leave(v, leaf_at(op));
         done = plx_min_u64(done + op->window_bytes, op->request->length);
     }
     v->at = op->request->offset + done;

@@ -12,7 +12,7 @@
 #ifndef PLX_VOUCH_H
 #define PLX_VOUCH_H
 
-#include "engine/engine.h"
+#include "engine/loop/store.h"
 
 /* One bit for each leaf, by its number modulo this: enough for 64 GiB of a disk. Leaves of a
  * larger disk share bits, so some are looked at in vain, or one pass later. */
@@ -37,11 +37,11 @@ struct plx_vouch {
     unsigned windows;   /* windows that the step may still look at */
     /* A pass is under way; one of its steps is. */
     bool passing, under_way;
-    bool doubt;              /* VOUCH-3; the next key frame writes it into the record */
-    bool writes_again;       /* VOUCH-3: the step under way writes again what it reads */
-    uint64_t flush_failures; /* store->flush_failures when the disk was opened */
-    uint64_t completed_ns;   /* wall clock: when the newest pass ended; the next key frame writes it
-                                into the record */
+    bool doubt;                   /* VOUCH-3; the next key frame writes it into the record */
+    bool writes_again;            /* VOUCH-3: the step under way writes again what it reads */
+    struct plx_flush_mark opened; /* when the disk was */
+    uint64_t completed_ns; /* wall clock: when the newest pass ended; the next key frame writes it
+                              into the record */
 };
 
 struct plx_vdi;
@@ -59,6 +59,15 @@ uint64_t plx_vouch_due_ns(const struct plx_vdi *vdi);
 
 /* These blocks are being overwritten in place. */
 void plx_vouch_note(struct plx_vouch *vouch, uint64_t vblock, uint64_t count);
+
+/* ---- Leaves ---- */
+
+/* Whether the pass under way is to look at this leaf. */
+bool plx_vouch_is_wanted(const struct plx_vouch *vouch, uint64_t leaf);
+/* Whether nothing was written in place there in this period and the one before. */
+bool plx_vouch_is_quiet(const struct plx_vouch *vouch, uint64_t leaf);
+/* Leaves the leaf to the next pass. */
+void plx_vouch_leave(struct plx_vouch *vouch, uint64_t leaf);
 
 /* ---- A PLX_VOUCH request ---- */
 

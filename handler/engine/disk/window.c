@@ -3,8 +3,8 @@
  * WINDOW-1  Writes and unmaps of overlapping blocks run one after the other, in the order in which
  *     they came. So two writes to parts of one block never both start from its old contents.
  * WINDOW-2  A write to a block that memory alone shows to be absent or shared (a blind write) reads
- *     no metadata from the store: it goes to a new block whatever the map says.
- *     A carried write (front.h) always takes a new block: it looks at nothing.
+ *     no metadata from the store: it goes to a new block in any case. A carried write (front.h)
+ *     always takes a new block: it looks at nothing.
  * WINDOW-3  A read whose checksum does not match is an error only if the block's mapping is still
  *     the same. Otherwise a write in place has overtaken the read, and the window is looked up and
  *     read again.
@@ -61,6 +61,16 @@ void plx_op_cut_window(struct plx_op *op, unsigned blocks)
     plx_op_set_window(op, op->request->offset + op->done_bytes,
                       (uint64_t)blocks * PLX_BLOCK_SIZE - op->head_skip);
     op->looked_up = blocks;
+}
+
+void plx_op_stretch_window(struct plx_op *op)
+{
+    uint64_t end = op->first_block + op->blocks;
+
+    if (op->walk.level >= 2)
+        end = plx_vdi_absent_end(op->vdi, &op->walk, end - 1);
+    op->window_bytes = (size_t)plx_min_u64(op->request->length - op->done_bytes,
+                                           (end - op->first_block) << PLX_BLOCK_SHIFT);
 }
 
 static bool overlaps(const struct plx_op *a, const struct plx_op *b)

@@ -18,7 +18,7 @@
  * Where things lie. A volume is a row of extents. Extent 0 of each volume is a system extent:
  *
  *     block 0, 1      superblock, slots A and B
- *     block 2, 3      of volume 0: home page, slots A and B
+ *     block 2, 3      of volume 0: home page; of the others: number page; slots A and B
  *     block 15        spare superblock, for when a partition table was written over the others
  *     block 16...     VDI records, two blocks (slots A and B) each
  *
@@ -39,8 +39,9 @@
  * So the only durable copy is never overwritten, and damage to one slot is made good by the other.
  * A mirror copy also proves to a reader that the state is durable, because it is written later.
  * Superblocks of a new store differ: both slots are written alike, with generation 1. The home page
- * differs, too: its slots A and B are written for different reasons (registry/tenancy.c). Nodes and
- * log segments go to free blocks and have one copy. So has data, which may be overwritten in place.
+ * differs, too: its slots A and B are written for different reasons (registry/tenancy.c). A number
+ * page has no mirror: its slots are written in turns. Nodes and log segments go to free blocks and
+ * have one copy. So has data, which may be overwritten in place.
  *
  * A common block may be named by any number of leaf entries and MAP records (share.c). The top bit
  * of such an address is set, and the superblock of such a store has the feature bit COMMON.
@@ -81,16 +82,16 @@
  * 196 system spans, from 2048 on:      40 host, 56 boot               496 and of the next one
  *     kind, 8 first extent,            72 device, 80 inode            512 protection: mode,
  *     16 extents (32 bytes each)       88 counter, 96 host name       513 tiers, 520 interval
- * 208 identity                                                        528 tiers, 16 bytes each
+ * 208 identity                        168 number                      528 tiers, 16 bytes each
  *                                                                    1024 oldest key frame
- *                                                                    1104 origin: root, 1112 levels
- *                                                                    1116 rewinds, from 2048 on
- *                                                                     (32 bytes each)
- *                                                                    1120 rewinds that history has
+ *                                     Number page                    1104 origin: root, 1112 levels
+ *                                       0 magic "PLXNUMBR"           1116 rewinds, from 2048 on
+ *                                       8 checksum, 16 store            (32 bytes each)
+ *                                      32 number                     1120 rewinds that history has
  *                                                                     moved past
  *                                                                    1128 newest pass (vouch.c)
  *                                                                    1136 ring's mark: ring,
- *                                                                    1152 member set, 1160 openings
+ *                                                                    1152 member set, 1160 proof
  *                                                                    1168 since which epoch
  *                                                                    1176 ring's position: epoch,
  *                                                                    1184 record
@@ -255,12 +256,24 @@ struct plx_home {
     uint64_t device, inode; /* as stat() numbers them */
     uint64_t counter;       /* rises while somebody has the store open */
     bool open;              /* at the time of writing, somebody had it open to write */
+    uint64_t number; /* of the store's openings and closings (attach/numbers.c); 0: unknown */
 };
 
 void plx_format_home_encode(const struct plx_uuid *store, const struct plx_home *home, void *block);
 /* NOT_FOUND: the block is all zero, so it was never written. */
 int plx_format_home_decode(const void *block, const struct plx_uuid *store,
                            struct plx_home *ret_home, struct plx_fault *fault);
+
+/* ---- Number page ---- */
+
+#define PLX_NUMBER_BLOCK 2u /* slot A, a block of each volume but volume 0; slot B follows it */
+
+/* A volume's number: attach/numbers.c has the rules. An even one goes to slot A, an odd one to slot
+ * B. */
+void plx_format_number_encode(const struct plx_uuid *store, uint64_t number, void *block);
+/* NOT_FOUND: the block is all zero, or another store's. */
+int plx_format_number_decode(const void *block, const struct plx_uuid *store, uint64_t *ret_number,
+                             struct plx_fault *fault);
 
 /* ---- Extent page ---- */
 

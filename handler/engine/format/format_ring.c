@@ -11,6 +11,8 @@
 #define ANCESTORS_AT 136u
 #define HOST_NAME_AT 512u
 #define HASHED_AT 16u
+#define FLAG_ALONE 1u
+#define FLAG_JOINING 2u
 #define SECTOR_BYTES 512u /* what a device writes whole or not at all */
 
 /* ---- Superblock ---- */
@@ -29,14 +31,13 @@ void plx_format_ring_super_encode(const struct plx_ring_super *s, void *block)
     put_uuid(b + 56, &s->store);
     put_uuid(b + 72, &s->host);
     put64(b + 88, s->generation);
-    put64(b + 96, s->openings);
     put32(b + 104, s->member);
     put32(b + 108, s->members);
     put32(b + 112, s->segments);
     put32(b + 116, s->segment_blocks);
     put64(b + 120, s->set);
     put32(b + 128, s->ancestors);
-    put32(b + 132, s->alone);
+    put32(b + 132, (s->alone ? FLAG_ALONE : 0) | (s->joining ? FLAG_JOINING : 0));
     for (uint32_t i = 0; i < s->ancestors; i++)
         put64(b + ANCESTORS_AT + 8 * i, s->ancestor[i]);
     memcpy(b + HOST_NAME_AT, s->host_name, sizeof s->host_name - 1);
@@ -63,22 +64,26 @@ int plx_format_ring_super_decode(const void *block, struct plx_ring_super *ret_s
         .store = get_uuid(b + 56),
         .host = get_uuid(b + 72),
         .generation = get64(b + 88),
-        .openings = get64(b + 96),
         .member = get32(b + 104),
         .members = get32(b + 108),
         .segments = get32(b + 112),
         .segment_blocks = get32(b + 116),
-        .alone = get32(b + 132) != 0,
+        .alone = (get32(b + 132) & FLAG_ALONE) != 0,
+        .joining = (get32(b + 132) & FLAG_JOINING) != 0,
         .set = get64(b + 120),
         .ancestors = get32(b + 128),
     };
+    if (get32(b + 12) < PLX_RING_VERSION)
+        return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
+                             "made by an older version of Parallax: with that one, 'vdi set "
+                             "--ring off' and 'ring delete', then make it anew");
     if (get32(b + 12) != PLX_RING_VERSION || s.incompatible)
         return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
                              "the ring was made by a newer version of Parallax");
     if (s.members < 1 || s.members > 2 || s.member >= s.members || s.segments < 1 ||
         s.segments > PLX_RING_SEGMENTS_MAX || s.segment_blocks < PLX_RING_SEGMENT_BLOCKS_MIN ||
         s.segment_blocks > PLX_RING_SEGMENT_BLOCKS_MAX || s.generation > PLX_COUNTER_MAX ||
-        s.openings > PLX_COUNTER_MAX || !s.set || s.ancestors > PLX_RING_ANCESTORS_MAX)
+        !s.set || s.ancestors > PLX_RING_ANCESTORS_MAX || get32(b + 132) > FLAG_JOINING)
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "ring: impossible contents");
     for (uint32_t i = 0; i < s.ancestors; i++)
         s.ancestor[i] = get64(b + ANCESTORS_AT + 8 * i);
@@ -118,15 +123,19 @@ void plx_format_ring_segment_encode(const struct plx_uuid *ring,
     put64(b + 48, segment->epoch);
     put64(b + 56, segment->first_seq);
     put64(b + 64, segment->prev_hash);
+    put64(b + 72, segment->proof);
+    put64(b + 80, segment->durable_seq);
     put32(b + CHECKSUM_AT, sector_checksum(b));
 }
 
 static bool segment_plausible(const struct plx_ring_segment *segment)
 {
     if (plx_uuid_is_zero(&segment->vdi))
-        return !segment->epoch && !segment->first_seq && !segment->prev_hash;
+        return !segment->epoch && !segment->first_seq && !segment->prev_hash && !segment->proof &&
+               !segment->durable_seq;
     return segment->epoch <= PLX_COUNTER_MAX && segment->first_seq &&
-           segment->first_seq <= PLX_COUNTER_MAX;
+           segment->first_seq <= PLX_COUNTER_MAX && segment->proof &&
+           segment->durable_seq < segment->first_seq;
 }
 
 int plx_format_ring_segment_decode(const void *block, const struct plx_uuid *ring,
@@ -139,6 +148,8 @@ int plx_format_ring_segment_decode(const void *block, const struct plx_uuid *rin
         .epoch = get64(b + 48),
         .first_seq = get64(b + 56),
         .prev_hash = get64(b + 64),
+        .proof = get64(b + 72),
+        .durable_seq = get64(b + 80),
     };
 
     if (memcmp(b, RING_SEGMENT_MAGIC, 8) != 0)
@@ -182,7 +193,8 @@ uint64_t plx_format_ring_batch_encode(const struct plx_uuid *ring,
     put64(b + 48, batch->durable_seq);
     put64(b + 56, batch->prev_hash);
     put64(b + 64, batch->time_ns);
-    memset(b + 72, 0, PLX_RING_BATCH_HEADER_BYTES - 72);
+    put64(b + 72, batch->proof);
+    memset(b + 80, 0, PLX_RING_BATCH_HEADER_BYTES - 80);
     hash = batch_hash(ring, b, batch->records);
     put64(b + 8, hash);
     return hash;
@@ -274,6 +286,7 @@ int plx_format_ring_batch_head(const void *buffer, size_t available,
         .first_seq = get64(b + 40),
         .durable_seq = get64(b + 48),
         .prev_hash = get64(b + 56),
+        .proof = get64(b + 72),
         .time_ns = get64(b + 64),
         .bytes = get32(b + 24),
         .records = get32(b + 28),
@@ -283,7 +296,7 @@ int plx_format_ring_batch_head(const void *buffer, size_t available,
         batch.records > PLX_RING_RECORDS_MAX ||
         plx_ring_batch_data_at(batch.records) > batch.bytes || !batch.first_seq ||
         batch.first_seq > PLX_COUNTER_MAX - batch.records || batch.durable_seq >= batch.first_seq ||
-        batch.epoch > PLX_COUNTER_MAX)
+        batch.epoch > PLX_COUNTER_MAX || !batch.proof)
         return PLX_ERR_CORRUPT;
     *ret_batch = batch;
     return 0;

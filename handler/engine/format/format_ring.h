@@ -13,8 +13,11 @@
  * disk are numbered 1, 2, 3 and so on, through all segments and epochs, without a gap. Batches form
  * a chain: each one names the hash of the batch before it. Hashes are seeded with the ring's UUID,
  * which is new with each ring that is created; so neither leftovers of an older ring nor a guest's
- * data is taken for a batch. The hash of a batch covers its header and its record heads, and a
- * record head has the hash of its blocks. So a record's blocks can be read back and checked alone.
+ * data is taken for a batch. A batch repeats the proof of its segment's header. Segments are used
+ * again, and a store that was put back to an older state gives out epochs and numbers again: the
+ * proof tells what another future has left from what belongs to the segment. The hash of a batch
+ * covers its header and its record heads, and a record head has the hash of its blocks. So a
+ * record's blocks can be read back and checked alone.
  *
  * What a segment's header says fits its first sector, which is written whole or not at all. Every
  * segment has one from the ring's creation on, so a header that cannot be believed is damage.
@@ -26,24 +29,34 @@
  *  24   read-compatible                24 bytes, 28 records           24 hash of a WRITE's blocks
  *  32   incompatible                   32 epoch, 40 first record
  *  40 ring, 56 store, 72 host          48 durable record             Segment header
- *  88 generation, 96 openings          56 hash of the batch before     0 magic "PLXRSEG."
+ *  88 generation, 96 reserved          56 hash of the batch before     0 magic "PLXRSEG."
  * 104 member, 108 members              64 time                         8 checksum of 512 bytes
- * 112 segments, 116 segment blocks     72 reserved, to 96             16 ring, 32 disk (0: free)
- * 120 member set                       96 record heads                48 epoch
- * 128 ancestors, 132 alone              from the next multiple of     56 first record
- * 136 their ids, 8 bytes each           4 KiB on: the blocks of       64 hash of the batch before
- * 512 host's name, 64 bytes             WRITE records, in order
+ * 112 segments, 116 segment blocks     72 proof                       16 ring, 32 disk (0: free)
+ * 120 member set                       80 reserved, to 96             48 epoch
+ * 128 ancestors, 132 flags             96 record heads                56 first record
+ * 136 their ids, 8 bytes each           from the next multiple of     64 hash of the batch before
+ * 512 host's name, 64 bytes             4 KiB on: the blocks of       72 proof
+ *                                       WRITE records, in order       80 durable record
+ *
+ * Flags: 1 alone, 2 joining.
  *
  * A member set is a random number. When a member is lost, the other one gets a new set and notes
- * the old one as an ancestor. A disk's record on the store names a set (format.h), and a member is
- * believed for that disk only if the set is its own or an ancestor.
+ * the old one as an ancestor. When a member is added, so do both. A disk's record on the store
+ * names a set (format.h), and a member is believed for that disk only if the set is its own or an
+ * ancestor.
+ *
+ * A proof is a random number, too. The disk's record names one, and a member is believed for that
+ * disk only if a segment header of the disk has it. Each opening of a chain has a new one.
+ *
+ * Versions: 1 had no proof in batches and no durable record in segment headers. It is refused, not
+ * read.
  */
 #ifndef PLX_FORMAT_RING_H
 #define PLX_FORMAT_RING_H
 
 #include "engine/format/format.h"
 
-#define PLX_RING_VERSION 1u
+#define PLX_RING_VERSION 2u
 #define PLX_RING_SEGMENT_BYTES (16ull << 20) /* of a ring that a person makes; tests have less */
 #define PLX_RING_SEGMENT_BLOCKS_MIN 8u
 #define PLX_RING_SEGMENT_BLOCKS_MAX 65536u
@@ -58,27 +71,30 @@ struct plx_ring_super {
     struct plx_uuid host;
     char host_name[65]; /* for people only */
     uint64_t generation;
-    uint64_t openings; /* rises with each opening: tells an old copy of the ring */
     uint32_t member, members;
     uint32_t segments, segment_blocks;
-    bool alone; /* this member makes up its set by itself: the other one was lost */
+    bool alone;   /* this member makes up its set by itself: the other one was lost */
+    bool joining; /* it is a copy, which counts only if the other member has this set, too */
     uint64_t set;
     uint64_t ancestor[PLX_RING_ANCESTORS_MAX]; /* oldest first */
     uint32_t ancestors;
 };
 
 void plx_format_ring_super_encode(const struct plx_ring_super *super, void *block);
-/* NOT_FOUND: no ring was ever there. UNSUPPORTED: a newer program's. CORRUPT: *fault says why. */
+/* NOT_FOUND: no ring was ever there. UNSUPPORTED: of another version, *fault says what to do.
+ * CORRUPT: *fault says why. */
 int plx_format_ring_super_decode(const void *block, struct plx_ring_super *ret_super,
                                  struct plx_fault *fault);
 /* Whether a member of this set may be believed for a disk whose record names the set `marked`. */
 bool plx_ring_set_descends(const struct plx_ring_super *super, uint64_t marked);
 
 struct plx_ring_segment {
-    struct plx_uuid vdi; /* zero: it is free, and so are the other fields */
-    uint64_t epoch;      /* of all its records */
-    uint64_t first_seq;  /* number of its first record */
-    uint64_t prev_hash;  /* of the batch before it; 0: there was none */
+    struct plx_uuid vdi;  /* zero: it is free, and so are the other fields */
+    uint64_t epoch;       /* of all its records */
+    uint64_t first_seq;   /* number of its first record */
+    uint64_t prev_hash;   /* of the batch before it; 0: there was none */
+    uint64_t proof;       /* not 0: as long as the disk's record names it, one such segment stays */
+    uint64_t durable_seq; /* all up to it were durable when this header was formed */
 };
 
 void plx_format_ring_segment_encode(const struct plx_uuid *ring,
@@ -101,6 +117,7 @@ struct plx_ring_batch {
     uint64_t first_seq;   /* number of its first record */
     uint64_t durable_seq; /* all up to it were durable when this batch was formed */
     uint64_t prev_hash;
+    uint64_t proof; /* its segment's */
     uint64_t time_ns;
     uint32_t bytes; /* whole batch, a multiple of 4 KiB */
     uint32_t records;

@@ -1,4 +1,4 @@
-/* format_store.c - superblock, home page and extent page. Stateless; see format.h. */
+/* format_store.c - superblock, home page, number page and extent page. Stateless; see format.h. */
 #include "engine/format/format_inside.h"
 
 /* ---- Superblock ---- */
@@ -227,6 +227,7 @@ void plx_format_home_encode(const struct plx_uuid *store, const struct plx_home 
     put64(b + 80, home->inode);
     put64(b + 88, home->counter);
     memcpy(b + 96, home->host_name, sizeof home->host_name);
+    put64(b + 168, home->number);
     plx_format_seal_block(b);
 }
 
@@ -252,12 +253,50 @@ int plx_format_home_decode(const void *block, const struct plx_uuid *store,
         .inode = get64(b + 80),
         .counter = get64(b + 88),
         .open = b[12],
+        .number = get64(b + 168),
     };
     memcpy(home.host_name, b + 96, sizeof home.host_name);
     if (!plx_uuid_equal(&id, store) || b[12] > 1 || home.generation > PLX_COUNTER_MAX ||
-        home.counter > PLX_COUNTER_MAX || !memchr(home.host_name, 0, sizeof home.host_name))
+        home.counter > PLX_COUNTER_MAX || home.number > PLX_COUNTER_MAX ||
+        !memchr(home.host_name, 0, sizeof home.host_name))
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "home page: belongs to another store");
     *ret_home = home;
+    return 0;
+}
+
+/* ---- Number page ---- */
+
+void plx_format_number_encode(const struct plx_uuid *store, uint64_t number, void *block)
+{
+    uint8_t *b = block;
+
+    memset(b, 0, PLX_BLOCK_SIZE);
+    memcpy(b, NUMBER_MAGIC, 8);
+    put_uuid(b + 16, store);
+    put64(b + 32, number);
+    plx_format_seal_block(b);
+}
+
+int plx_format_number_decode(const void *block, const struct plx_uuid *store, uint64_t *ret_number,
+                             struct plx_fault *fault)
+{
+    const uint8_t *b = block;
+    struct plx_uuid id;
+    uint64_t number;
+    int error;
+
+    if (plx_format_all_zero(block))
+        return PLX_ERR_NOT_FOUND;
+    error = plx_format_check_block(block, NUMBER_MAGIC, "number page", fault);
+    if (error)
+        return error;
+    id = get_uuid(b + 16);
+    number = get64(b + 32);
+    if (!plx_uuid_equal(&id, store))
+        return PLX_ERR_NOT_FOUND;
+    if (!number || number > PLX_COUNTER_MAX)
+        return plx_fault_set(fault, PLX_ERR_CORRUPT, "number page: impossible number");
+    *ret_number = number;
     return 0;
 }
 

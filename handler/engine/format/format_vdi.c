@@ -116,7 +116,7 @@ static void put_ring(uint8_t *b, const struct plx_vdi_record *r)
 {
     put_uuid(b + 1136, &r->mark.ring);
     put64(b + 1152, r->mark.set);
-    put64(b + 1160, r->mark.openings);
+    put64(b + 1160, r->mark.proof);
     put64(b + 1168, r->mark.since);
     put64(b + 1176, r->position.epoch);
     put64(b + 1184, r->position.seq);
@@ -127,7 +127,7 @@ static bool get_ring(const uint8_t *b, struct plx_vdi_record *r)
 {
     struct plx_ring_mark mark = {.ring = get_uuid(b + 1136),
                                  .set = get64(b + 1152),
-                                 .openings = get64(b + 1160),
+                                 .proof = get64(b + 1160),
                                  .since = get64(b + 1168)};
     struct plx_ring_position position = {get64(b + 1176), get64(b + 1184)};
 
@@ -136,9 +136,8 @@ static bool get_ring(const uint8_t *b, struct plx_vdi_record *r)
     if (!plx_format_ring_position_valid(&position) || position.epoch > r->epoch)
         return false;
     if (plx_uuid_is_zero(&mark.ring))
-        return !mark.set && !mark.openings && !mark.since;
-    return mark.set && mark.openings && mark.openings <= PLX_COUNTER_MAX && mark.since &&
-           mark.since <= r->epoch;
+        return !mark.set && !mark.proof && !mark.since;
+    return mark.set && mark.proof && mark.since && mark.since <= r->epoch;
 }
 
 void plx_format_vdi_record_encode(const struct plx_uuid *store, const struct plx_vdi_record *r,

@@ -22,16 +22,17 @@
  *   8  remember      mark_end, mark_passed           where the next thrifty call goes on
  *
  * If the rewritten log does not fit (PLX_REWRITE_FULL), reach_further moves the end of the stretch
- * and the call begins again at step 1, REACH_TRIES times at most. A thrifty call does not try
- * again: the snapshots of that stretch stay.
+ * and the call begins again at step 1, REACH_TRIES times at most. A thrifty call, one that may put
+ * work off (thrift.c), does not try again: the snapshots of that stretch stay.
  *
  * RECLAIM-1  A stretch begins and ends at a base. Let P be the last snapshot that stays before the
  *     first one that goes (`previous` in the code). The stretch begins at P's base, and so does
  *     reading; without a P, both begin where history begins. It ends at a base behind the last
  *     snapshot that goes. So for each block that dies in the stretch versions.c knows whether a
- *     snapshot that stays sees it: the block is either older than P, and P sees it, or the log
- *     shows its birth. If the rewritten log does not fit between the two bases, the stretch ends at
- *     a later base, or its snapshots stay.
+ *     snapshot that stays sees it. If the log shows the block's birth, it looks for such a snapshot
+ *     between birth and death. If not, the block is older than P, and P sees it. If the rewritten
+ *     log does not fit between the two bases, the stretch ends at a later base, or its snapshots
+ *     stay.
  * RECLAIM-2  Only a whole key frame, whose nodes are all kept, is a base in the middle of a
  *     stretch. When no snapshot came between a key frame and the announcement of the next one,
  *     the disk has freed the nodes that the next one replaced (KEYFRAME-3), so nobody can read
@@ -44,10 +45,10 @@
  * RECLAIM-4  A block or node of the tree that a clone began with is never freed here, because
  *     its origin may still use it.
  * RECLAIM-5  A block or segment is freed only after a record is durable that no longer names it
- *     (step 7). Between the caller's listing of what must stay and that record, nobody may begin to
- *     use one of the snapshots that go. Up to step 6 somebody can; step 6 notices it by the
- *     counters of labels and clones and by the open instants, and the call ends with BUSY. From
- *     step 6 on plx_vdi_lets_go() refuses to label or open these snapshots.
+ *     (step 7). Between the caller's listing of what must stay and that record, no snapshot that is
+ *     being deleted may come into use. Before step 6 this is still possible; step 6 detects it by
+ *     the label and clone counters and the open instants, and the call ends with BUSY. From step 6
+ *     on plx_vdi_lets_go() refuses to label or open these snapshots.
  * RECLAIM-6  A snapshot stays if the caller names it (labelled, cloned, or read by another process)
  *     or if it is open in this process. Its base stays as well, because readers go on reading
  *     through it. The rewritten log keeps the order of snapshots and announcements, so the same
@@ -61,24 +62,28 @@
  *     not list them: they are the blocks of the snapshot that the disk went back to. So that
  *     snapshot is held, and it counts as the previous snapshot of all that come after the rewind.
  *     The last snapshot before a rewind is treated as the newest one of its time (RECLAIM-7).
- * RECLAIM-9  A rewind's key frame becomes the beginning of history if all of this holds: only the
- *     last snapshot before it and snapshots that rewinds hold are left there; the caller lets all
- *     of them go, and nobody reads one; no later rewind went to one of them; a newer snapshot
- *     exists; and the call does not thin by a tier. That key frame is whole, because its tree is
- *     written out completely and read-only. The snapshots that this rewind and earlier ones went to
- *     are held by those rewinds alone and go with them. A snapshot behind the key frame then sees
- *     only what that tree names or what the log behind it maps. Blocks that only the dropped past
- *     had are left to garbage collection, because the log does not say which of them the rewind
- *     revived. The same holds for a block of that tree which dies before any later snapshot sees
- *     it: nobody frees it, so it is left to garbage collection too (VERSIONS-1).
- * RECLAIM-10  A thrifty call writes no part of the log anew twice for one boundary of the policy:
+ * RECLAIM-9  A rewind's key frame becomes the beginning of history if all of these hold:
+ *     - before it only the last snapshot there and snapshots that rewinds hold are left;
+ *     - the caller lets all of them go, and none is open;
+ *     - no later rewind went back to one of them;
+ *     - a newer snapshot exists;
+ *     - the call does not apply a policy's tier.
+ *     That key frame is whole, because its tree is written out completely and read-only. The
+ *     snapshots that this rewind and earlier ones went to are held by those rewinds alone and go
+ *     with them. A snapshot behind the key frame then sees only what that tree names or what the
+ *     log behind it maps. Blocks that only the dropped past had are left to garbage collection,
+ *     because the log does not say which of them the rewind revived. The same holds for a block of
+ *     that tree which dies before any later snapshot sees it: nobody frees it, so it is left to
+ *     garbage collection too (VERSIONS-1).
+ * RECLAIM-10  A thrifty call rewrites no part of the log twice for one boundary of the policy:
  *     a stretch begins where the stretch before it ended, at the last base before the first
  *     snapshot that goes. That base may lie behind P, which is an exception to RECLAIM-1. Four
  *     rules follow.
  *     - Reading begins before that base, at P's batch. So the call still meets every block that was
  *       born after P.
- *     - The first base goes too, if nobody needs it. The rewritten log then does not announce it,
- *       snapshots behind it are read through the base before it, and RECLAIM-3 frees its nodes.
+ *     - The base at which the stretch begins goes too, if nobody needs it. The rewritten log then
+ *       does not announce it, snapshots behind it are read through the base before it, and
+ *       RECLAIM-3 frees its nodes.
  *     - A mark says where the next stretch begins, and thrift.c proposes where it ends. The
  *       proposed key frame becomes the end only once its announcement is read (RECLAIM-6).
  *     - A snapshot before the mark stays, whatever the caller asks for. Reading begins at the last
@@ -210,7 +215,7 @@ int plx_reclaim_begin(struct reclaim *r, struct plx_vdi *vdi, const struct plx_t
         .last_batch = vdi->log.applied.seq - 1,
         .limit = plx_log_segment_of(&vdi->log, vdi->log.applied.pos),
         .walk = {vdi->store, r->record.name, fault},
-        .drop.flush_mark = vdi->store->flush_failures,
+        .drop.flush_mark = plx_flush_mark(vdi->store),
         .fault = fault,
     };
     if (plx_log_shelf_init(&r->shelf, SHELF_SEGMENTS))

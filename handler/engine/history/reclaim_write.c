@@ -1,5 +1,5 @@
 /* reclaim_write.c - step 5 of reclaim.c: finds the blocks and nodes that come free, and writes the
- * stretch of log anew without the snapshots that go (RECLAIM-1 to RECLAIM-4, RECLAIM-8,
+ * stretch of log again without the snapshots that go (RECLAIM-1 to RECLAIM-4, RECLAIM-8,
  * RECLAIM-10).
  *
  * work() reads the stretch once, batch by batch, and does both at the same time: versions.c follows
@@ -8,7 +8,7 @@
  *
  *  case                                      blocks and nodes   log
  *  history can begin with a later base       come free          stays as it is, cut at the old end
- *  snapshots stay before those that go       come free          written anew from base 0 to the end
+ *  snapshots stay before those that go       come free          rewritten from base 0 to the end
  *  history begins with a rewind (RECLAIM-9)  left to garbage    stays as it is, cut at the old end
  *                                            collection
  */
@@ -325,7 +325,7 @@ static void keep_base(struct reclaim *r, size_t at)
     r->mappings = 0;
 }
 
-/* The log has reached the base from which on it is written anew. */
+/* The log has reached the base from which on it is rewritten. */
 static int begin_rest(struct reclaim *r)
 {
     plx_versions_settle(&r->versions);

@@ -56,6 +56,10 @@ static int check(struct plx_vdi *vdi, const struct plx_rewind_options *options,
                              "virtual disk %s: old snapshots are being let go, or it is being "
                              "rewound; try again when that is done",
                              name);
+    if (vdi->front)
+        return plx_fault_set(fault, PLX_ERR_BUSY,
+                             "virtual disk %s: its write-back ring has to be turned off first",
+                             name);
     if (vdi->record.rewinds == PLX_REWINDS_MAX)
         return plx_fault_set(fault, PLX_ERR_INVALID, /* not NOSPACE: more space would not help */
                              "virtual disk %s was rewound %u times, as often as its record can "
@@ -142,7 +146,7 @@ static int rewind_to(struct plx_vdi *vdi, struct plx_vdi *instant,
 {
     struct plx_keyframe_detour detour = {
         .seq = options->seq,
-        .flush_mark = vdi->store->flush_failures,
+        .flush_mark = plx_flush_mark(vdi->store),
     };
     struct plx_request keyframe = {.op = PLX_KEYFRAME};
     struct plx_whole whole = {0};

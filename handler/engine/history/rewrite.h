@@ -1,4 +1,4 @@
-/* rewrite.h - inside the engine: writes a stretch of a disk's log anew, in fewer segments.
+/* rewrite.h - inside the engine: rewrites a stretch of a disk's log in fewer segments.
  *
  * The stretch lies between two key frames, `from` and `to`, whose log positions do not change. The
  * new batches begin at the position of `from`, in new segments that carry the old segment numbers.
@@ -6,7 +6,7 @@
  * numbers in between are left without a segment.
  *
  *   before   |..from====|==========|==========|====to....|     .. as it is, == the stretch
- *   after    |..from--S |    (none)|    (none)|    to....|     -- written anew, S the SKIP record
+ *   after    |..from--S |    (none)|    (none)|    to....|     -- rewritten, S the SKIP record
  *
  * The order of calls:
  *

@@ -18,8 +18,8 @@
  * THRIFT-3  The ends are found in segment headers, each of which names a key frame and its time. A
  *     key frame older than the boundary has only older snapshots before it, so a stretch that ends
  *     there holds nothing too young.
- * THRIFT-4  A mark describes the log as it lies. Whoever rewrites a stretch forgets the marks in
- *     it, since their positions may no longer exist.
+ * THRIFT-4  A mark holds positions of the present log. Code that rewrites a stretch must drop the
+ *     marks inside it, since their positions may no longer exist.
  *
  * Loop: the disk's; reading headers runs it.
  * Crash story: marks are in memory only. After a restart reclaim.c searches the log once.

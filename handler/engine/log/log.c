@@ -160,7 +160,7 @@ void plx_log_fail(struct plx_log *log, int cause)
 
 int plx_log_reserve(struct plx_log *log, struct plx_log_item *item)
 {
-    item->flush_mark = log->store->flush_failures;
+    item->flush_mark = plx_flush_mark(log->store);
     if (item->slots && !plx_overlay_reserve(&log->map->active, item->slots))
         return PLX_ERR_NOMEM;
     log->changing += item->slots > 0;
@@ -330,7 +330,7 @@ static size_t take_items(struct plx_log *log, struct plx_batch *batch, size_t ro
         item->batch = batch;
         batch->unsettled += item->data_pending > 0;
         batch->needs_durable = batch->needs_durable || item->needs_durable;
-        batch->flush_mark = plx_min_u64(batch->flush_mark, item->flush_mark);
+        batch->flush_mark = plx_flush_mark_older(batch->flush_mark, item->flush_mark);
         keep_order(log, item);
         carries = carries || item->carried.seq;
         used = item->failed ? 0 : item->ops->encode(item, batch->buffer + bytes, ret_records);
@@ -395,7 +395,7 @@ static bool form_batch(struct plx_log *log)
     batch->items = batch->last_item = NULL;
     batch->unsettled = 1; /* the log I/O itself */
     batch->snapshot_bytes = 0;
-    batch->flush_mark = log->store->flush_failures;
+    batch->flush_mark = plx_flush_mark(log->store);
     batch->needs_durable = batch->held = false;
     batch->before = log->cursor;
     batch->state = BATCH_WRITING;
@@ -464,7 +464,7 @@ void plx_log_pump(struct plx_log *log)
 {
     /* A flush has failed since, so batches that were acknowledged in write-back mode may be lost.
      * Nothing may be built on them: the log stops. */
-    if (log->undurable && !log->sticky && log->flush_mark != log->store->flush_failures)
+    if (log->undurable && !log->sticky && plx_flush_failed_since(log->store, log->flush_mark))
         plx_log_fail(log, log->store->flush_error);
     if (plx_log_has_patience(log) && !log->disk->hurries(log->vdi) &&
         log->store->env->monotonic_ns(log->store->env) < log->patience_ns)
@@ -587,8 +587,9 @@ static void advance(struct plx_log *log)
             batch->state = BATCH_FLUSHING;
             batch->held = true;
             plx_store_flush(log->store, &batch->task,
-                            log->undurable ? plx_min_u64(log->flush_mark, batch->flush_mark)
-                                           : batch->flush_mark);
+                            log->undurable
+                                ? plx_flush_mark_older(log->flush_mark, batch->flush_mark)
+                                : batch->flush_mark);
         }
         if (batch->state != BATCH_DURABLE && batch->state != BATCH_SETTLED)
             break;

@@ -47,7 +47,7 @@ struct plx_log_item {
     struct plx_task *task; /* ready when the item was applied or has failed: task->error */
     size_t bytes;          /* of its records, at most */
     size_t slots;          /* overlay slots that apply may need; see plx_log_reserve() */
-    uint64_t flush_mark;   /* store->flush_failures before the item's first I/O */
+    struct plx_flush_mark flush_mark; /* before the item's first I/O */
     /* Data I/Os in flight (of a snapshot: the writes in place that it waits for, LONE-1). Lowered
      * by plx_log_data_done(). */
     unsigned data_pending;
@@ -57,7 +57,7 @@ struct plx_log_item {
     bool changes;       /* changes the disk's contents or size: an automatic snapshot may follow */
     bool snapshot;      /* is a requested snapshot itself */
     bool patient;       /* waits until log->patience_ns for others to share a batch with */
-    /* What it belongs to of a ring; seq 0: to none. LOG-6. whole: with it the disk has all of that
+    /* The ring record that this item carries (LOG-6); seq 0: none. whole: this item completes the
      * record. */
     struct plx_ring_position carried;
     bool whole;
@@ -87,13 +87,13 @@ struct plx_batch {
     struct plx_log_cursor before, after;
     unsigned unsettled;    /* 1 for its own I/O, plus the items whose data is in flight */
     size_t snapshot_bytes; /* of the records of automatic snapshots in it */
-    uint64_t flush_mark;   /* the lowest of its items' */
+    struct plx_flush_mark flush_mark; /* the oldest of its items' */
     int state;
     bool needs_durable;
     bool held; /* its flush began after all batches before it were applied */
 };
 
-/* A segment that was written anew at addr (rewrite.c); addr 0: that number has no segment now. */
+/* A segment that was rewritten at addr (rewrite.c); addr 0: that number has no segment now. */
 struct plx_log_move {
     uint64_t segment, addr;
 };
@@ -139,7 +139,7 @@ struct plx_log {
     uint64_t durable_seq;              /* all batches up to it are durable, and their data */
     struct plx_log_cursor applied;     /* behind the last applied batch */
     bool undurable;                    /* applied batches may be in the device's cache only */
-    uint64_t flush_mark;               /* of the first of these */
+    struct plx_flush_mark flush_mark;  /* of the first of these */
     bool failing;                      /* a batch failed; roll_back() follows (LOG-4) */
     unsigned retries;
     int sticky;                         /* not 0: the log has stopped for good, with this error */

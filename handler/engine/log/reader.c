@@ -14,19 +14,9 @@
 
 /* ---- Positions ---- */
 
-static void seek(struct plx_log_reader *reader, const struct plx_keyframe *keyframe)
-{
-    reader->cursor = (struct plx_log_cursor){
-        .pos = keyframe->pos,
-        .seq = keyframe->batch_seq + 1,
-        .hash = keyframe->prev_hash,
-        .snap_seq = keyframe->snap_seq,
-    };
-}
-
 void plx_log_reader_seek(struct plx_log_reader *reader, const struct plx_keyframe *keyframe)
 {
-    seek(reader, keyframe);
+    reader->cursor = plx_log_cursor_at(keyframe);
     reader->epoch = 0;
 }
 
@@ -214,7 +204,7 @@ static void skip(struct plx_log_reader *reader)
                         &record) == 0 &&
         record.type == PLX_RECORD_SKIP && record.keyframe.pos >= reader->cursor.pos &&
         record.keyframe.batch_seq >= reader->batch_header.seq)
-        seek(reader, &record.keyframe);
+        reader->cursor = plx_log_cursor_at(&record.keyframe);
 }
 
 static bool read_batch(struct plx_log_reader *reader)

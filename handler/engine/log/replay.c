@@ -38,9 +38,9 @@
  *     stopped frees none.
  * REPLAY-5  Where history was thinned out (reclaim.c) some segment numbers have no segment. A batch
  *     with a SKIP record alone says where the log goes on: always forward, at a key frame.
- * REPLAY-6  Nobody replays across a rewind from a key frame before it, for the log before a rewind
- *     does not lead to what follows. A reader that meets the REWIND record has an outdated or a
- *     damaged record of the disk, and gets CORRUPT.
+ * REPLAY-6  Replay never crosses a rewind, starting at a key frame before it, because the log
+ *     before a rewind does not lead to what follows. A reader that meets the REWIND record has an
+ *     outdated or a damaged record of the disk, and gets CORRUPT.
  * REPLAY-7  A shelf (replay.h) holds segments in memory for several readers. Nothing is read twice
  *     for it. Of a segment only the batches that were asked for are read, plus a readahead; where a
  *     batch is missing, all the rest, for a later mark may tell that it is damage. Bytes that were

@@ -9,6 +9,17 @@
 #define PROOF_BLOCKS 64u /* are read, and written again, at once */
 #define READ_AHEAD ((size_t)PLX_BLOCK_SIZE)
 
+/* Where the log goes on behind a key frame. */
+static inline struct plx_log_cursor plx_log_cursor_at(const struct plx_keyframe *keyframe)
+{
+    return (struct plx_log_cursor){
+        .pos = keyframe->pos,
+        .seq = keyframe->batch_seq + 1,
+        .hash = keyframe->prev_hash,
+        .snap_seq = keyframe->snap_seq,
+    };
+}
+
 /* shelf.c: reads more of the segment at hand, if it is on a shelf; reads a segment and its header;
  * reads a header alone. */
 int plx_log_read_further(struct plx_log_reader *reader, size_t from, size_t to,

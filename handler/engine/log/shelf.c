@@ -286,7 +286,7 @@ int plx_log_reader_open(struct plx_store *store, const struct plx_vdi_record *re
         plx_log_reader_close(&reader);
         return error;
     }
-    plx_log_reader_seek(&reader, &record->keyframe);
+    reader.cursor = plx_log_cursor_at(&record->keyframe);
     *ret_reader = reader;
     return 0;
 }

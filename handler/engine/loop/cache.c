@@ -160,7 +160,7 @@ void plx_cache_free(struct plx_cache *cache)
     free(cache);
 }
 
-/* CACHE-1: checksum first, then the gate. */
+/* INV-7, CACHE-1: checksum first, then the gate. */
 static int check_loaded(const struct load *load, uint32_t *ret_checksum)
 {
     struct plx_cache *cache = load->cache;

@@ -13,9 +13,9 @@
 
 #include "engine/loop/store.h"
 
-/* So many transfers may be under way with whatever they carry; a further one must carry as many
- * writes as the second number says. The log's batches go by the same numbers (log.c). A larger
- * first number costs I/Os, a smaller one costs time on a slow device. */
+/* Up to PLX_FEW_TRANSFERS transfers are sent at any size. Beyond that, a transfer must carry at
+ * least PLX_MANY_WRITES writes. The log's batches go by the same numbers (log.c). A larger first
+ * number costs I/Os, a smaller one costs time on a slow device. */
 #define PLX_FEW_TRANSFERS 4u
 #define PLX_MANY_WRITES 16u
 #define PLX_CARRIERS 8u

@@ -32,7 +32,7 @@ int plx_vdi_record_slots_read(struct plx_store *store, uint32_t slot,
     if (slot >= plx_vdi_slot_count(store))
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "VDI slot %u is beyond the store's table (it has %u); 'parallax store "
-                             "rebuild-registry' makes its registry anew from the store",
+                             "rebuild-registry' rebuilds its registry from the store",
                              slot, plx_vdi_slot_count(store));
     error = plx_store_read_sync(store, PLX_KIND_ADMIN, plx_vdi_slot_addr(store, slot), blocks,
                                 sizeof ret_slots->blocks);
@@ -111,7 +111,7 @@ bool plx_vdi_next_slot(struct plx_store *store, struct plx_slot_scan *scan, uint
 int plx_vdi_record_write_again(struct plx_store *store, uint32_t slot,
                                const struct plx_record_slots *slots)
 {
-    uint64_t mark = store->flush_failures;
+    struct plx_flush_mark mark = plx_flush_mark(store);
     int error;
 
     if (slots->mirrored)
@@ -135,7 +135,7 @@ static int write_slot(struct plx_store *store, const struct plx_vdi_record *reco
 int plx_vdi_record_write(struct plx_store *store, struct plx_vdi_record *record, uint8_t *slot)
 {
     struct plx_vdi_record next = *record;
-    uint64_t mark = store->flush_failures;
+    struct plx_flush_mark mark = plx_flush_mark(store);
     int error;
 
     next.generation = plx_generation_next(next.generation);

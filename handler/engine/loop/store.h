@@ -10,7 +10,7 @@
  *
  *     case WRITE:
  *         work->join = (struct plx_join){.task = task};
- *         mark = store->flush_failures;                     before the first write
+ *         mark = plx_flush_mark(store);                     before the first write
  *         plx_store_xfer(store, ..., &work->join);          the task is ready when it has completed
  *         work->state = FLUSH;
  *         return;
@@ -33,6 +33,13 @@
 #include "engine/engine.h"
 #include "engine/format/format.h"
 #include "engine/loop/cache.h"
+
+/* An instant, by how many flushes of the store had failed before it. Each of them may have lost
+ * what had completed, but was not durable. So who wrote something takes a mark before the first
+ * write, and trusts a later flush only if none has failed since (TICK-2). */
+struct plx_flush_mark {
+    uint64_t failures;
+};
 
 struct plx_task {
     void (*step)(struct plx_task *task);
@@ -106,12 +113,12 @@ struct plx_extent {
     struct plx_store *store;
     int state; /* LOAD_* (extent_inside.h); -1: leaving, page 0 is written with owner 0 */
     bool fresh;
-    bool unused;                   /* a page of its header was never used (EXTENT-3) */
-    uint64_t expected;             /* states, as the grant says; 0: not known */
-    uint64_t told;                 /* states that plx_store_extents_risen() told */
-    bool again;                    /* the header is to be rewritten as it was read (EXTENT-2) */
-    uint64_t flush_mark;           /* store->flush_failures before that */
-    uint64_t granted, collections; /* store->grants, ->collections at the grant */
+    bool unused;                      /* a page of its header was never used (EXTENT-3) */
+    uint64_t expected;                /* states, as the grant says; 0: not known */
+    uint64_t told;                    /* states that plx_store_extents_risen() told */
+    bool again;                       /* the header is to be rewritten as it was read (EXTENT-2) */
+    struct plx_flush_mark flush_mark; /* before that */
+    uint64_t granted, collections;    /* store->grants, ->collections at the grant */
     /* Blocks that were handed out since a collection began. NULL: no collection looks at this
      * extent. */
     uint64_t *born;
@@ -130,8 +137,8 @@ struct plx_bitmap_sync {
     struct plx_join join;
     struct plx_queue joining, running; /* who waits for the next pass; for this one */
     int state, error;
-    uint64_t flush_mark;       /* store->flush_failures when the pass began */
-    struct plx_extent *extent; /* where the pass is */
+    struct plx_flush_mark flush_mark; /* when the pass began */
+    struct plx_extent *extent;        /* where the pass is */
     uint32_t page;
     unsigned count;
     uint8_t *buffer; /* PLX_BITMAP_ROUND blocks */
@@ -163,11 +170,14 @@ struct plx_store {
     bool flushing;
     unsigned instants_opening; /* by calls under way; not yet in the list of disks */
     uint64_t clones_made;
-    /* Counts failed flushes. Each may have lost what had completed but was not durable (TICK-2). */
-    uint64_t flush_failures;
-    int flush_error;        /* of the last failed flush */
-    bool fenced;            /* TICK-5: writes and flushes fail from now on */
-    struct plx_io *refused; /* those I/Os, by io->next; the next turn completes them */
+    uint64_t flush_failures; /* counted: see struct plx_flush_mark */
+    int flush_error;         /* of the last failed flush */
+    bool fenced;             /* TICK-5: writes and flushes fail from now on */
+    struct plx_io *refused;  /* those I/Os, by io->next; the next turn completes them */
+    /* TICK-6: writes and flushes that wait, in the order in which they came. Of each,
+     * device_private is the device, and device_word the time since when it waits. */
+    struct plx_io *held, *held_last;
+    bool stalled; /* TICK-7 */
     struct plx_cache *cache;
     struct plx_extent *extents;
     struct plx_extent *dropped; /* no longer owned; a bitmap pass may still use them */
@@ -189,6 +199,7 @@ struct plx_store {
         bool on, broken; /* broken: some came back early, because room was wanted */
     } held_back;
     struct plx_wanted wanted[PLX_EXTENT_META + 1];
+    uint64_t promised; /* ALLOC-8 */
     struct { /* metadata blocks that are free in memory and still allocated on the store */
         uint64_t blocks;
         uint64_t before;       /* those freed before the present bitmap pass began */
@@ -205,11 +216,24 @@ struct plx_store {
     struct plx_vdi *vdis;
     struct plx_counters counters;
     void (*pump)(struct plx_store *store); /* starts what waits; every round of a turn calls it */
-    size_t turn_bytes;                     /* bytes whose checksums this turn has computed */
+    struct plx_loop_part *parts;
+    size_t turn_bytes; /* bytes whose checksums this turn has computed */
     bool in_tick;
 };
 
 /* ---- The loop ---- */
+
+/* Something else that the loop drives, with devices of its own: a ring. */
+struct plx_loop_part {
+    bool (*turn)(struct plx_loop_part *part); /* once a turn, never blocks; true: there is more */
+    unsigned (*under_way)(const struct plx_loop_part *part); /* I/Os that have not completed */
+    void (*wait)(struct plx_loop_part *part);                /* blocks until one of them has */
+    /* Its devices, numbered from 0 on; NULL: there are no more. */
+    struct plx_device *(*device)(const struct plx_loop_part *part, unsigned index);
+    struct plx_loop_part *next; /* the loop's */
+};
+void plx_loop_join(struct plx_store *store, struct plx_loop_part *part);
+void plx_loop_leave(struct plx_store *store, struct plx_loop_part *part);
 
 void plx_task_ready(struct plx_store *store, struct plx_task *task);
 /* Empties a queue: what its tasks waited for has happened, with this result. */
@@ -265,13 +289,29 @@ int plx_store_write_sync(struct plx_store *store, enum plx_io_kind kind, uint64_
 /* Writes from byte `offset` of block addr on. */
 int plx_store_write_at_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t addr,
                             uint64_t offset, const void *buffer, size_t bytes);
+static inline struct plx_flush_mark plx_flush_mark(const struct plx_store *of)
+{
+    return (struct plx_flush_mark){of->flush_failures};
+}
+
+static inline bool plx_flush_failed_since(const struct plx_store *of, struct plx_flush_mark mark)
+{
+    return mark.failures != of->flush_failures;
+}
+
+static inline struct plx_flush_mark plx_flush_mark_older(struct plx_flush_mark a,
+                                                         struct plx_flush_mark b)
+{
+    return a.failures < b.failures ? a : b;
+}
+
 /* Makes durable what has completed so far. The task becomes ready then, with the flush's error.
  *
- * since: the value of store->flush_failures before the caller's first write. If a flush failed
+ * since: the mark from before the caller's first write. If a flush failed
  * after that, or fails before this one begins, the caller's writes may be gone, and this call
  * fails, too (TICK-2). */
-void plx_store_flush(struct plx_store *store, struct plx_task *task, uint64_t since);
-int plx_store_flush_sync(struct plx_store *store, uint64_t since);
+void plx_store_flush(struct plx_store *store, struct plx_task *task, struct plx_flush_mark since);
+int plx_store_flush_sync(struct plx_store *store, struct plx_flush_mark since);
 /* The largest logical block of the store's volumes, to which log batches are padded. */
 uint32_t plx_store_device_block(const struct plx_store *store);
 void plx_store_event(struct plx_store *store, int code, const char *format, ...)
@@ -285,6 +325,18 @@ void plx_store_event(struct plx_store *store, int code, const char *format, ...)
  * task. A NULL task never waits. */
 int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t want,
                   struct plx_task *task, uint64_t *ret_addr, uint64_t *ret_count);
+/* The same for data. promised: the caller holds a promise for these blocks, and gets at most
+ * `want`. Otherwise it may get more, for later writes, but never blocks that are promised. */
+int plx_alloc_data(struct plx_store *store, uint64_t want, bool promised, struct plx_task *task,
+                   uint64_t *ret_addr, uint64_t *ret_count);
+/* Promises data blocks (ALLOC-8). False: there are not as many now; an extent was asked for. */
+bool plx_alloc_promise(struct plx_store *store, uint64_t blocks);
+/* Whether this many blocks could be promised now, or no further extent is to be expected; asks for
+ * one if needed. */
+bool plx_alloc_may_promise(struct plx_store *store, uint64_t blocks);
+/* Promises the blocks even if they are not free: for writes that are acknowledged already. */
+void plx_alloc_owe(struct plx_store *store, uint64_t blocks);
+void plx_alloc_unpromise(struct plx_store *store, uint64_t blocks);
 /* Allocates exactly `want` adjacent data blocks for data that could also stay where it is. So it
  * leaves a quarter of an extent free for writes, and without a task it asks for no extent. */
 int plx_alloc_adjacent(struct plx_store *store, uint64_t want, struct plx_task *task,
@@ -323,7 +375,7 @@ void plx_alloc_denied(struct plx_store *store, enum plx_extent_type type, int er
 void plx_alloc_refused(struct plx_store *store, enum plx_extent_type type, int error);
 void plx_alloc_wake(struct plx_store *store);  /* space was freed: all waiters look again */
 void plx_alloc_grown(struct plx_store *store); /* the store is larger: refusals are forgotten */
-/* Asks for one more extent if fewer than `blocks` blocks are free (ALLOC-5). */
+/* Asks for one more extent if fewer than `blocks` blocks are free and not promised (ALLOC-5). */
 void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type, uint64_t blocks);
 
 struct plx_extent *plx_extent_find(const struct plx_store *store, uint64_t number);

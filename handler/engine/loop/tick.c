@@ -1,25 +1,38 @@
 /* tick.c - the loop: tasks, device I/O in store addresses, flushing.
  *
  * One turn of the loop (plx_store_tick) does, in this order:
- *   1. env->tick: the environment submits requests and grants extents.
+ *   1. env->tick: the environment submits requests and grants extents. Held writes go (TICK-6).
  *   2. Devices are polled: completed I/Os make tasks ready. Refused I/Os complete, too (TICK-5).
  *   3. Rounds: ready tasks run, then store->pump (store.c) starts what waits, until no task is
  *      ready or the turn is long enough (TICK-4).
- *   4. One flush begins for all tasks that wait for one, if none is under way.
- *   5. Devices are kicked: what was submitted goes to the kernel or the network in one go.
+ *   4. Parts that have joined the loop have their turn (struct plx_loop_part).
+ *   5. One flush begins for all tasks that wait for one, if none is under way.
+ *   6. Devices are kicked: what was submitted goes to the kernel or the network in one go.
  *
  * TICK-1  A task stands in at most one queue, because a task waits for one thing at a time and has
  *     one link.
  * TICK-2  A flush covers every write that completed before the flush began. So a task that asks for
  *     a flush while one is under way waits for the next one. A flush that fails may have lost all
  *     that was in the device's write-back cache, and a later flush that succeeds does not bring it
- *     back. So whoever wrote before the failure gets the error, even from a later call (`since`).
+ *     back. So every task that wrote before the failure gets the error, even if it asks for a flush
+ *     later (`since`).
  * TICK-3  plx_store_tick() never blocks and is never entered twice.
  * TICK-4  A turn ends, even with tasks ready, once it has computed the checksums of TURN_BYTES. A
  *     device may have completed all its I/Os at once. It would stand idle while the turn computed
  *     the checksums of all of them, because new I/Os reach it at the end of a turn.
  * TICK-5  After plx_store_fence() a device gets only reads from this store. Writes and flushes
  *     fail with FENCED in the next turn, because another host has taken the store over.
+ * TICK-6  A write or flush goes to a device of the store only when env->writes_wait() lets it.
+ *     Until then it is held: no device has it, each turn asks again, and a fence refuses it
+ *     (TICK-5). Reads go on, and so does what a part does with devices of its own. Nobody sleeps
+ *     on a device for what is held (plx_store_wait(), plx_store_under_way()), since no device
+ *     would wake him. Writes that are held have no order among each other, as any that are under
+ *     way (GATHER-2), and a flush covers none of them (TICK-2).
+ * TICK-7  A synchronous call that waits for a device keeps the loop, so whoever brings a request
+ *     meanwhile waits for its next turn (loop.c in handler/tcmu). Where a part might serve such a
+ *     request without that device, the call does not sleep on a device that hangs: one that let it
+ *     sleep for STALLED_NS in vain. It turns the loop every few milliseconds (env->idle) until the
+ *     volumes complete something.
  * Loop: this is the loop.
  * Crash story: none; the callers decide what is written and when.
  */
@@ -33,6 +46,7 @@
 
 #define ROUNDS_MAX 64u /* rounds of one turn; then other threads get theirs */
 #define TURN_BYTES (256u << 10)
+#define STALLED_NS 500000000u
 
 /* ---- Tasks ---- */
 
@@ -183,14 +197,55 @@ void plx_store_fence(struct plx_store *store)
     store->fenced = true;
 }
 
-static void submit_io(struct plx_store *store, unsigned volume, struct plx_io *io)
-{
-    struct plx_device *device = store->volumes[volume].device;
+/* ---- Held (TICK-6) ---- */
 
+static bool has_to_wait(struct plx_store *store, uint64_t since_ns)
+{
+    return !store->fenced && store->env->writes_wait(store->env, since_ns);
+}
+
+static void hold(struct plx_store *store, unsigned volume, struct plx_io *io, uint64_t since_ns)
+{
+    io->device_private = store->volumes[volume].device;
+    io->device_word = since_ns;
+    io->next = NULL;
+    if (store->held)
+        store->held_last->next = io;
+    else
+        store->held = io;
+    store->held_last = io;
+}
+
+static void hand_over(struct plx_store *store, struct plx_device *device, struct plx_io *io)
+{
     if (store->fenced && io->op != PLX_IO_READ)
         refuse(store, io);
     else
         device->ops->submit(device, io);
+}
+
+static void let_held_go(struct plx_store *store)
+{
+    struct plx_io *io;
+
+    while ((io = store->held) != NULL && !has_to_wait(store, io->device_word)) {
+        store->held = io->next;
+        hand_over(store, io->device_private, io);
+    }
+}
+
+static void submit_io(struct plx_store *store, unsigned volume, struct plx_io *io)
+{
+    uint64_t now_ns;
+
+    if (io->op != PLX_IO_READ && store->env->writes_wait) {
+        now_ns = store->env->boot_ns(store->env);
+        if (has_to_wait(store, now_ns)) {
+            hold(store, volume, io, now_ns);
+            return;
+        }
+    }
+    hand_over(store, store->volumes[volume].device, io);
 }
 
 void plx_store_submit(struct plx_store *store, unsigned volume, struct plx_io *io)
@@ -239,9 +294,9 @@ int plx_store_write_at_sync(struct plx_store *store, enum plx_io_kind kind, uint
 
 /* ---- Flush ---- */
 
-void plx_store_flush(struct plx_store *store, struct plx_task *task, uint64_t since)
+void plx_store_flush(struct plx_store *store, struct plx_task *task, struct plx_flush_mark since)
 {
-    if (since == store->flush_failures) {
+    if (!plx_flush_failed_since(store, since)) {
         plx_queue_push(&store->flush_joining, task);
         return;
     }
@@ -314,7 +369,7 @@ int plx_waiter_wait(struct plx_store *store, struct plx_waiter *waiter)
     return waiter->task.error;
 }
 
-int plx_store_flush_sync(struct plx_store *store, uint64_t since)
+int plx_store_flush_sync(struct plx_store *store, struct plx_flush_mark since)
 {
     struct plx_waiter waiter = PLX_WAITER;
 
@@ -326,7 +381,7 @@ int plx_store_flush_others(struct plx_store *store)
 {
     for (unsigned i = 0; i < store->info.volumes; i++)
         store->volumes[i].dirty = true;
-    return plx_store_flush_sync(store, store->flush_failures);
+    return plx_store_flush_sync(store, plx_flush_mark(store));
 }
 
 /* ---- The loop ---- */
@@ -340,12 +395,13 @@ bool plx_store_tick(struct plx_store *store)
     store->in_tick = true;
     if (store->env->tick)
         store->env->tick(store->env);
+    let_held_go(store);
     store->turn_bytes = 0;
     for (unsigned i = 0; i < store->info.volumes; i++) {
         struct plx_device *device = store->volumes[i].device;
 
-        if (store->volumes[i].under_way)
-            device->ops->poll(device, false);
+        if (store->volumes[i].under_way && device->ops->poll(device, false) > 0)
+            store->stalled = false;
     }
     complete_refused(store);
     /* What a pump wakes may leave more to pump. All of it must be started before the loop sleeps,
@@ -354,6 +410,8 @@ bool plx_store_tick(struct plx_store *store)
         run_ready(store);
         store->pump(store);
     } while (store->ready.head && rounds++ < ROUNDS_MAX && !turn_ends(store));
+    for (struct plx_loop_part *part = store->parts; part; part = part->next)
+        more = part->turn(part) || more;
     flush_start(store);
     for (unsigned i = 0; i < store->info.volumes; i++) {
         struct plx_device *device = store->volumes[i].device;
@@ -365,24 +423,46 @@ bool plx_store_tick(struct plx_store *store)
     return more || store->ready.head != NULL || store->refused;
 }
 
-void plx_store_wait(struct plx_store *store)
+/* Whether a volume has completed something. *ret_under_way: one had anything to complete. */
+static bool wait_for_volumes(struct plx_store *store, bool sleep, bool *ret_under_way)
 {
-    bool under_way = false;
-
+    *ret_under_way = false;
     for (unsigned i = 0; i < store->info.volumes; i++) {
         struct plx_volume *volume = &store->volumes[i];
 
         if (!volume->under_way)
             continue;
-        under_way = true;
-        /* The I/O that is under way may not complete soon: writes are held (gather.c), or the
-         * device takes its time. */
-
-        if (volume->device->ops->poll(volume->device, true) > 0)
-            return;
+        *ret_under_way = true;
+        /* The I/O that is under way may not complete soon: writes are held (gather.c, TICK-6), or
+         * the device takes its time. */
+        if (volume->device->ops->poll(volume->device, sleep) > 0) {
+            store->stalled = false;
+            return true;
+        }
     }
-    if (!under_way && store->env->idle)
-        store->env->idle(store->env);
+    return false;
+}
+
+void plx_store_wait(struct plx_store *store)
+{
+    struct plx_env *env = store->env;
+    bool sleep = !store->held && !store->stalled, under_way;
+    uint64_t begun_ns = 0;
+
+    for (struct plx_loop_part *part = store->parts; part; part = part->next)
+        if (part->under_way(part)) {
+            part->wait(part);
+            return;
+        }
+    if (store->parts)
+        begun_ns = env->monotonic_ns(env);
+    if (wait_for_volumes(store, sleep, &under_way))
+        return;
+    if (under_way && sleep)
+        store->stalled =
+            store->parts && env->monotonic_ns(env) - begun_ns >= STALLED_NS; /* TICK-7 */
+    else if (env->idle)
+        env->idle(env);
 }
 
 void plx_store_run_until_zero(struct plx_store *store, const unsigned *pending)
@@ -399,9 +479,38 @@ void plx_store_run_until_true(struct plx_store *store, const bool *done)
             plx_store_wait(store);
 }
 
+void plx_loop_join(struct plx_store *store, struct plx_loop_part *part)
+{
+    part->next = store->parts;
+    store->parts = part;
+}
+
+void plx_loop_leave(struct plx_store *store, struct plx_loop_part *part)
+{
+    struct plx_loop_part **link = &store->parts;
+
+    while (*link != part)
+        link = &(*link)->next;
+    *link = part->next;
+}
+
 struct plx_device *plx_store_device(const struct plx_store *store, unsigned volume)
 {
     return volume < store->info.volumes ? store->volumes[volume].device : NULL;
+}
+
+struct plx_device *plx_store_any_device(const struct plx_store *store, unsigned index)
+{
+    struct plx_device *device = plx_store_device(store, index);
+    unsigned left = index - store->info.volumes;
+
+    if (device)
+        return device;
+    for (const struct plx_loop_part *part = store->parts; part; part = part->next)
+        for (unsigned i = 0; (device = part->device(part, i)) != NULL; i++)
+            if (!left--)
+                return device;
+    return NULL;
 }
 
 static bool too_fast(const struct plx_store *store, uint64_t begun_ns, uint64_t bytes,
@@ -429,7 +538,7 @@ bool plx_store_take_turns(struct plx_store *store, const struct plx_turns *turns
 
 bool plx_store_busy(const struct plx_store *store)
 {
-    return store->ready.head || store->flushing || store->flush_joining.head ||
+    return store->ready.head || store->flushing || store->flush_joining.head || store->held ||
            plx_store_under_way(store) > 0;
 }
 
@@ -437,8 +546,10 @@ unsigned plx_store_under_way(const struct plx_store *store)
 {
     unsigned count = 0;
 
-    for (unsigned i = 0; i < store->info.volumes; i++)
+    for (unsigned i = 0; i < store->info.volumes && !store->held; i++)
         count += store->volumes[i].under_way;
+    for (const struct plx_loop_part *part = store->parts; part; part = part->next)
+        count += part->under_way(part);
     return count;
 }
 

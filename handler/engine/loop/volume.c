@@ -16,6 +16,9 @@
  * VOLUME-6  The spare superblock never counts by itself, because a device that was given to
  *     somebody else may still have it. The operator's word is needed before the slots are restored
  *     from it (plx_superblock_restore()). It is written after the slot that it repeats is durable.
+ * VOLUME-7  No superblock counts more volumes than that of volume 0, which is written first
+ *     (GROW-3), except on a volume that volume 0 does not count. If one does, volume 0 went back to
+ *     an older state. The store can be read, as far as it goes, and is not opened for writing.
  * Loop: the store's loop.
  * Crash story: nothing is written here.
  */
@@ -133,7 +136,7 @@ int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume
                              first.code != PLX_ERR_CORRUPT ? ""
                              : may_restore(error)
                                  ? "; when the spare superblock can be read again, 'parallax store "
-                                   "restore-superblock' writes these anew"
+                                   "restore-superblock' rewrites these"
                                  : "; the spare superblock is damaged as well, so only a backup "
                                    "of the volume helps");
     ret_volume->super = best;
@@ -196,6 +199,26 @@ int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *
     return error;
 }
 
+int plx_superblock_was_used(struct plx_device *device, bool *ret_used, struct plx_fault *fault)
+{
+    uint8_t page[2 * PLX_BLOCK_SIZE];
+    struct plx_volume volume;
+    int error = plx_superblock_read(device, &volume, fault);
+    uint64_t bytes = error ? 0 : volume.super.extent_blocks << PLX_BLOCK_SHIFT;
+
+    *ret_used = false;
+    for (uint64_t i = 1; !error && !*ret_used && i < volume.super.range[0].extents &&
+                         (i + 1) * bytes <= device->bytes;
+         i++) {
+        error = plx_volume_io(device, PLX_IO_READ, i * bytes, page, sizeof page);
+        if (error)
+            return plx_fault_set(fault, error, "%s: cannot be read: %s", device->name,
+                                 plx_error_text(error));
+        *ret_used = page[0] || memcmp(page, page + 1, sizeof page - 1) != 0;
+    }
+    return error;
+}
+
 /* Puts one volume into its place, and checks it against the first volume that was read. */
 static int place_volume(struct plx_volume *volumes, struct plx_device *device, bool mixed,
                         const struct plx_superblock **known, struct plx_fault *fault)
@@ -210,10 +233,11 @@ static int place_volume(struct plx_volume *volumes, struct plx_device *device, b
     blocks = plx_superblock_extents(super) * super->extent_blocks;
     if (*known && (!plx_uuid_equal(&(*known)->store, &super->store) ||
                    (*known)->extent_blocks != super->extent_blocks))
-        return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "%s: is a volume of store %s, and the other volumes are of store %s, "
-                             "which is another one",
-                             device->name, super->name, (*known)->name);
+        return plx_fault_set(
+            fault, PLX_ERR_INVALID,
+            "%s: is a volume of store %s, but the other volumes named are of store "
+            "%s",
+            device->name, super->name, (*known)->name);
     if (*known && !mixed && !plx_uuid_equal(&(*known)->identity, &super->identity))
         return plx_fault_set(
             fault, PLX_ERR_INVALID,
@@ -237,12 +261,38 @@ static int place_volume(struct plx_volume *volumes, struct plx_device *device, b
     return 0;
 }
 
+/* Volume 0 counts fewer than were given. One that was used proves that volume 0 went back. */
+static int too_many(const struct plx_volume *volumes, unsigned count, unsigned expected,
+                    struct plx_fault *fault)
+{
+    const struct plx_device *first = volumes[0].device;
+
+    for (unsigned i = 0; i < PLX_VOLUMES_MAX; i++) {
+        bool used = false;
+
+        if (i < expected || !volumes[i].device ||
+            plx_superblock_was_used(volumes[i].device, &used, NULL) || !used)
+            continue;
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "%s is in use as volume %u of store %s, but %s does not count it, so "
+                             "that one went back to an older state: put the newer one back; "
+                             "opening the store without volume %u loses the data on it",
+                             volumes[i].device->name, i, volumes[0].super.name, first->name, i);
+    }
+    return plx_fault_set(fault, PLX_ERR_INVALID,
+                         "%s counts %u volume%s of store %s, and %u were given: an earlier "
+                         "add-volume was interrupted; leave out the volume that it did not finish",
+                         first->name, expected, plx_plural(expected), volumes[0].super.name, count);
+}
+
 /* VOLUME-1 */
 static int check_count(const struct plx_volume *volumes, unsigned count,
                        const struct plx_superblock *any, struct plx_fault *fault)
 {
     unsigned expected = volumes[0].device ? volumes[0].super.volumes : any->volumes;
 
+    if (volumes[0].device && expected < count)
+        return too_many(volumes, count, expected, fault);
     if (expected != count)
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "%s: the store has %u volume%s, of which %u %s given; name them all",
@@ -295,8 +345,10 @@ static int know_ranges(struct plx_volume *volumes, const struct plx_store_option
         if (volume->device && !know_range(volume, ranges[known->volume]++, known))
             return plx_fault_set(fault, PLX_ERR_REGISTRY,
                                  "%s: the registry says that extents %llu to %llu lie there, where "
-                                 "there is no room for them; 'parallax store rebuild-registry' "
-                                 "makes it anew from the store",
+                                 "there is no room for them: it became smaller, or went back to an "
+                                 "older state, or the registry is damaged; put the whole volume "
+                                 "back first; only if there is none, 'parallax store "
+                                 "rebuild-registry' takes over what the store says",
                                  volume->device->name, (unsigned long long)known->first,
                                  (unsigned long long)(known->first + known->extents - 1));
     }
@@ -325,6 +377,15 @@ const char *plx_store_behind(const struct plx_store *store)
         if (store->volumes[i].behind)
             return store->volumes[i].device->name;
     return NULL;
+}
+
+/* VOLUME-7 */
+unsigned plx_store_ahead(const struct plx_store *store)
+{
+    for (unsigned i = 1; i < store->info.volumes; i++)
+        if (store->volumes[i].super.volumes > store->info.volumes)
+            return i;
+    return 0;
 }
 
 /* ---- The map ---- */

@@ -1,22 +1,41 @@
 /* chain.c - what is appended to a disk's chain, made durable, done, and released.
  *
  * CHAIN-1  Group commit: while a batch of the chain is being written, what comes waits for the next
- *     one, unless it fills a batch. A batch is written to all members of the set.
- * CHAIN-2  A segment has records of one disk and one epoch. So each opening begins a segment, and
- *     nothing is ever written over what an earlier opening has left. The header is written along
- *     with the segment's first batch, in one transfer.
+ *     one, unless it is enough for one by itself (plx_ring_batch_enough()): then several batches
+ *     are written at once, and become durable in any order. A batch is written to all members of
+ *     the set.
+ * CHAIN-2  A segment has records of one disk, one epoch and one proof, which its batches repeat. So
+ *     each proof begins a segment, and nothing is ever written over what an earlier opening has
+ *     left. The header is written along with the segment's first batch, in one transfer; a proof's
+ *     first one by itself. A proof is of one opening, so equal proofs are of one future.
  * CHAIN-3  A batch is durable when a flush that began after it had been written has ended, on all
- *     members of the set, and all batches before it in the chain are durable. What a batch calls
- *     durable was so when it was formed (scan.c relies on it).
- * CHAIN-4  An item is done, in order, when its batch is durable; since a member was lost, not
- *     before the new set is durable on the survivor and in the disk's mark (MEMBER-2).
+ *     members of the set, and all batches before it in the chain are durable. A batch, or a header,
+ *     calls a record durable only if the record was done when it was formed, so it was durable on
+ *     every member of the set in the superblocks. That holds even if a member was lost since. A
+ *     scan may still find and believe the lost member, and data read from a disk whose flush failed
+ *     proves nothing.
+ * CHAIN-4  Items are done in order, each when its batch is durable. After the loss of a member,
+ *     that waits until the new set is durable on the survivor and in the disk's mark (MEMBER-2).
  * CHAIN-5  A segment is free when all its records were released, never before.
- * CHAIN-6  One segment is left to each chain that has none: a disk that cannot drain may fill the
- *     ring, but not for the others.
+ * CHAIN-6  One free segment is kept for each chain that has none, so a disk that cannot drain may
+ *     fill the rest of the ring but never blocks another disk.
+ * CHAIN-7  Nothing is appended before the disk's record names the chain's proof. The newest segment
+ *     whose durable header carries a proof that the record may name is kept, even when all its
+ *     records are released and the chain is closed, because that proof distinguishes the ring from
+ *     its older copies (PARTS-3). While it is unknown whether the record names the old proof or the
+ *     new one, both are kept. If the ring has no other segment, the chain goes on in that one: its
+ *     header's sector has the proof before and after.
+ * CHAIN-8  A batch of a few records is written from their own memory, if that is aligned, without a
+ *     copy. So an item is not done, nor failed, before the transfers of its batch have ended on all
+ *     members: from then on its memory is its owner's again.
+ * CHAIN-9  Cancelled items leave a gap in the numbering, so no further batch is formed: its records
+ *     would be stored under the cancelled items' numbers but acknowledged under their own.
  * Loop: the ring's; nothing here blocks.
  * Crash story: a torn or lost batch was never done, nor was any behind it. Batches behind it may be
- *   whole on the medium; the chain of hashes does not lead to them. A header without its batch is
- *   a claim without records, which a segment of a later epoch overrules.
+ *   whole on the medium; the chain of hashes does not lead to them. What lies behind them was left
+ *   by others, and has another proof or lower numbers. A header without its batch is
+ *   a claim without records, which a segment of a later epoch overrules; one with a proof that no
+ *   record names is nobody's.
  */
 #include "engine/ring/ring_inside.h"
 
@@ -26,12 +45,6 @@ static struct plx_ring_part *part_at(const struct plx_ring *ring, uint32_t segme
 }
 
 /* ---- Segments ---- */
-
-void plx_ring_part_free(struct plx_ring *ring, uint32_t segment)
-{
-    part_at(ring, segment)->use = PLX_RING_FREE;
-    ring->free_parts++;
-}
 
 void plx_ring_chain_add(struct plx_ring_chain *chain, uint32_t segment, uint64_t last_seq)
 {
@@ -47,19 +60,32 @@ void plx_ring_chain_add(struct plx_ring_chain *chain, uint32_t segment, uint64_t
     chain->current = segment;
 }
 
+static bool is_released(const struct plx_ring_chain *chain, uint32_t segment)
+{
+    return part_at(chain->ring, segment)->last_seq <= chain->released_seq;
+}
+
+/* CHAIN-7 */
+static bool is_proof(const struct plx_ring_chain *chain, uint32_t segment)
+{
+    return segment == chain->named_part || segment == chain->proof_part;
+}
+
+static void free_first(struct plx_ring_chain *chain)
+{
+    uint32_t segment = chain->first;
+
+    chain->first = part_at(chain->ring, segment)->next;
+    chain->segments--;
+    plx_ring_part_free(chain->ring, segment);
+}
+
 /* CHAIN-5 */
 static void free_released(struct plx_ring_chain *chain)
 {
-    while (chain->segments) {
-        uint32_t segment = chain->first;
-
-        if (part_at(chain->ring, segment)->last_seq > chain->released_seq ||
-            (chain->begun && segment == chain->current)) /* it gets more */
-            return;
-        chain->first = part_at(chain->ring, segment)->next;
-        chain->segments--;
-        plx_ring_part_free(chain->ring, segment);
-    }
+    while (chain->segments && is_released(chain, chain->first) && !is_proof(chain, chain->first) &&
+           !(chain->begun && chain->first == chain->current)) /* it gets more */
+        free_first(chain);
 }
 
 void plx_ring_release(struct plx_ring_chain *chain, uint64_t seq)
@@ -79,6 +105,13 @@ static bool may_take(const struct plx_ring_chain *chain)
     return chain->ring->free_parts > (chain->segments ? others : 0);
 }
 
+/* CHAIN-7: the chain's only segment is taken anew. */
+static bool may_take_own(const struct plx_ring_chain *chain)
+{
+    return chain->segments == 1 && is_released(chain, chain->first) && !chain->proving &&
+           chain->proof_part == chain->first && chain->named_part == chain->first;
+}
+
 /* The chain goes on in a segment of its own epoch. The header goes to the buffer. */
 static bool take_segment(struct plx_ring_chain *chain, uint8_t *header)
 {
@@ -88,11 +121,17 @@ static bool take_segment(struct plx_ring_chain *chain, uint8_t *header)
         .epoch = chain->epoch,
         .first_seq = chain->formed_seq + 1,
         .prev_hash = chain->hash,
+        .proof = chain->proof,
+        .durable_seq = chain->done_seq, /* CHAIN-3 */
     };
     struct plx_ring_part *part;
 
     chain->begun = false;
     free_released(chain); /* the one that it leaves may have been kept for this only */
+    if (!may_take(chain) && may_take_own(chain)) {
+        ring->cursor = chain->first;
+        free_first(chain);
+    }
     chain->full = !may_take(chain);
     if (chain->full)
         return false;
@@ -135,6 +174,8 @@ void plx_ring_append(struct plx_ring_chain *chain, struct plx_ring_item *item)
 {
     size_t bytes = data_bytes(item);
 
+    PLX_ASSERT(chain->proof_part != PLX_RING_NOWHERE &&
+               chain->named_part == chain->proof_part); /* CHAIN-7 */
     PLX_ASSERT(plx_ring_batch_data_at(1) + bytes <= plx_ring_batch_limit(chain->ring));
     PLX_ASSERT(item->record.type != PLX_RING_WRITE ||
                (bytes && item->record.blocks <= PLX_RING_WRITE_MAX));
@@ -162,10 +203,35 @@ static uint32_t fit(const struct plx_ring_chain *chain, size_t room, size_t *ret
     return count;
 }
 
-static void gather(const struct plx_ring_item *item, uint8_t *to)
+/* CHAIN-8. Of the first `count` that wait. */
+static bool are_pieces(const struct plx_ring_chain *chain, uint32_t count)
 {
-    for (int i = 0; i < item->iovcnt; to += item->iov[i++].iov_len)
-        memcpy(to, item->iov[i].iov_base, item->iov[i].iov_len);
+    const struct plx_ring_item *item = chain->waiting;
+
+    for (uint32_t i = 0; i < count; i++, item = item->next)
+        if (data_bytes(item) && (item->iovcnt != 1 || item->iov[0].iov_len != data_bytes(item) ||
+                                 (uintptr_t)item->iov[0].iov_base % PLX_BLOCK_SIZE))
+            return false;
+    return count <= PLX_RING_PIECES_MAX;
+}
+
+/* Takes the item's blocks into the batch, behind all that it has. Returns where they are. */
+static const uint8_t *take_blocks(struct plx_ring_flight *flight, const struct plx_ring_item *item,
+                                  bool pieces)
+{
+    struct iovec *first = &flight->pieces[0];
+    uint8_t *to = (uint8_t *)first->iov_base + first->iov_len;
+
+    if (pieces) {
+        flight->pieces[flight->piece_count++] = item->iov[0];
+        return item->iov[0].iov_base;
+    }
+    for (int i = 0; i < item->iovcnt; i++) {
+        memcpy((uint8_t *)first->iov_base + first->iov_len, item->iov[i].iov_base,
+               item->iov[i].iov_len);
+        first->iov_len += item->iov[i].iov_len;
+    }
+    return to;
 }
 
 /* Puts the first `count` items that wait into the batch, which will lie at this offset. */
@@ -173,8 +239,10 @@ static void fill(struct plx_ring_chain *chain, struct plx_ring_flight *flight, u
                  uint32_t count, uint64_t offset)
 {
     size_t data_at = plx_ring_batch_data_at(count);
+    bool pieces = are_pieces(chain, count);
 
     memset(batch, 0, data_at);
+    flight->pieces[0] = (struct iovec){batch, data_at};
     for (uint32_t i = 0; i < count; i++) {
         struct plx_ring_item *item = chain->waiting;
         size_t bytes = data_bytes(item);
@@ -183,8 +251,8 @@ static void fill(struct plx_ring_chain *chain, struct plx_ring_flight *flight, u
         chain->waiting_bytes -= bytes;
         push(&flight->items, &flight->last_item, item);
         if (bytes) {
-            gather(item, batch + data_at);
-            item->record.hash = plx_ring_data_hash(&chain->ring->id, batch + data_at, bytes);
+            item->record.hash =
+                plx_ring_data_hash(&chain->ring->id, take_blocks(flight, item, pieces), bytes);
             item->place = (struct plx_ring_place){offset + data_at, (uint32_t)item->record.blocks,
                                                   item->record.hash};
         }
@@ -193,9 +261,43 @@ static void fill(struct plx_ring_chain *chain, struct plx_ring_flight *flight, u
     }
 }
 
-/* Forms a batch and writes it. header: the segment's is in the buffer and goes along. */
-static void launch(struct plx_ring_chain *chain, struct plx_ring_flight *flight, uint32_t count,
-                   size_t bytes, bool header)
+static void begin_flight(struct plx_ring_chain *chain, struct plx_ring_flight *flight, bool header)
+{
+    *flight = (struct plx_ring_flight){
+        .buffer = flight->buffer,
+        .pieces = {{flight->buffer + PLX_BLOCK_SIZE, 0}},
+        .piece_count = 1,
+        .chain = chain,
+        .segment = chain->current,
+        .header = header,
+    };
+    if (chain->flights)
+        chain->last_flight->next = flight;
+    else
+        chain->flights = flight;
+    chain->last_flight = flight;
+}
+
+/* Writes a batch that lies at the offset, with the segment's header or without. */
+static void launch(struct plx_ring_flight *flight, uint64_t offset)
+{
+    struct plx_ring *ring = flight->chain->ring;
+
+    if (flight->header) {
+        offset -= PLX_BLOCK_SIZE;
+        flight->pieces[0].iov_base = flight->buffer;
+        flight->pieces[0].iov_len += PLX_BLOCK_SIZE;
+    }
+    flight->last_seq = flight->chain->formed_seq;
+    flight->state = PLX_FLIGHT_WRITING;
+    for (unsigned m = 0; m < ring->count; m++)
+        if (!ring->members[m].lost)
+            plx_ring_submit_pieces(ring, &flight->xfers[m], m, offset, flight->pieces,
+                                   flight->piece_count, &flight->join);
+}
+
+static void form_batch(struct plx_ring_chain *chain, struct plx_ring_flight *flight, uint32_t count,
+                       size_t bytes)
 {
     struct plx_ring *ring = chain->ring;
     uint64_t offset = plx_ring_offset(ring, chain->current) + chain->at;
@@ -204,8 +306,9 @@ static void launch(struct plx_ring_chain *chain, struct plx_ring_flight *flight,
         .vdi = plx_format_vdi_word(&chain->vdi),
         .epoch = chain->epoch,
         .first_seq = chain->formed_seq + 1,
-        .durable_seq = chain->durable_seq, /* CHAIN-3 */
+        .durable_seq = chain->done_seq, /* CHAIN-3 */
         .prev_hash = chain->hash,
+        .proof = chain->proof, /* CHAIN-2 */
         .time_ns = plx_env_now_ns(ring->options.env),
         .bytes = (uint32_t)bytes,
         .records = count,
@@ -216,17 +319,7 @@ static void launch(struct plx_ring_chain *chain, struct plx_ring_flight *flight,
     chain->formed_seq += count;
     chain->at += bytes;
     part_at(ring, chain->current)->last_seq = chain->formed_seq;
-    if (header) {
-        offset -= PLX_BLOCK_SIZE;
-        bytes += PLX_BLOCK_SIZE;
-        batch -= PLX_BLOCK_SIZE;
-    }
-    flight->last_seq = chain->formed_seq;
-    flight->state = PLX_FLIGHT_WRITING;
-    for (unsigned m = 0; m < ring->count; m++)
-        if (!ring->members[m].lost)
-            plx_ring_submit(ring, &flight->xfers[m], m, PLX_IO_WRITE, offset, batch, bytes,
-                            &flight->join);
+    launch(flight, offset);
 }
 
 static struct plx_ring_flight *idle_flight(struct plx_ring *ring)
@@ -248,19 +341,33 @@ static bool may_form(const struct plx_ring_chain *chain)
         writing |= f->state == PLX_FLIGHT_WRITING;
     }
     return chain->waiting && count < PLX_RING_CHAIN_FLIGHTS &&
-           (!writing || chain->waiting_bytes + PLX_BLOCK_SIZE >= plx_ring_batch_limit(chain->ring));
+           (!writing || chain->waiting_bytes >= plx_ring_batch_enough(chain->ring));
+}
+
+/* A proof's first segment: its header by itself (CHAIN-2). */
+static bool form_proof(struct plx_ring_chain *chain, struct plx_ring_flight *flight)
+{
+    if (!take_segment(chain, flight->buffer))
+        return false;
+    chain->proving = false;
+    part_at(chain->ring, chain->current)->last_seq = chain->formed_seq;
+    begin_flight(chain, flight, true);
+    launch(flight, plx_ring_offset(chain->ring, chain->current) + PLX_BLOCK_SIZE);
+    return true;
 }
 
 static bool form(struct plx_ring_chain *chain)
 {
     struct plx_ring *ring = chain->ring;
-    struct plx_ring_flight *flight = may_form(chain) ? idle_flight(ring) : NULL;
+    struct plx_ring_flight *flight = chain->proving || may_form(chain) ? idle_flight(ring) : NULL;
     size_t limit = plx_ring_batch_limit(ring), bytes;
     uint32_t count = 0;
     bool header = false;
 
-    if (!flight)
+    if (!flight || ring->resilver.held || chain->cancelled) /* RESILVER-4, CHAIN-9 */
         return false;
+    if (chain->proving)
+        return form_proof(chain, flight);
     if (chain->begun)
         count = fit(chain, (size_t)plx_min_u64(limit, ring->segment_bytes - chain->at), &bytes);
     if (!count) {
@@ -269,13 +376,8 @@ static bool form(struct plx_ring_chain *chain)
             return false;
         count = fit(chain, limit, &bytes);
     }
-    *flight = (struct plx_ring_flight){.buffer = flight->buffer, .chain = chain};
-    if (chain->flights)
-        chain->last_flight->next = flight;
-    else
-        chain->flights = flight;
-    chain->last_flight = flight;
-    launch(chain, flight, count, bytes, header);
+    begin_flight(chain, flight, header);
+    form_batch(chain, flight, count, bytes);
     return true;
 }
 
@@ -303,6 +405,19 @@ static bool form_all(struct plx_ring *ring)
             break;
     }
     return formed;
+}
+
+void plx_ring_hurry(struct plx_ring_chain *chain)
+{
+    struct plx_ring *ring = chain->ring;
+    bool formed = false;
+
+    if (ring->in_turn || ring->sticky)
+        return;
+    while (chain->waiting_bytes >= plx_ring_batch_enough(ring) && form(chain))
+        formed = true;
+    if (formed)
+        plx_ring_kick(ring);
 }
 
 /* ---- Durable, done ---- */
@@ -350,13 +465,21 @@ static bool writes_end(struct plx_ring *ring)
             continue;
         if (flight->state == PLX_FLIGHT_WRITING) {
             plx_ring_members_lost(ring, &flight->join);
+            plx_ring_part_changed(ring, flight->segment);
             flight->state = PLX_FLIGHT_WRITTEN;
             any = true;
-        } else if (flight->state == PLX_FLIGHT_DEAD) {
-            flight->state = PLX_FLIGHT_IDLE;
         }
     }
     return any;
+}
+
+/* CHAIN-7: a segment's header is durable, so that its proof need not be kept in an older one. */
+static void header_is_durable(struct plx_ring_chain *chain, uint32_t segment)
+{
+    if (chain->named_part == chain->proof_part && chain->proof_part != PLX_RING_NOWHERE)
+        chain->named_part = segment;
+    chain->proof_part = segment;
+    free_released(chain);
 }
 
 /* CHAIN-3: what is durable up to here leaves its flights to others. */
@@ -374,6 +497,8 @@ static bool settle(struct plx_ring_chain *chain)
             flight->items = item->next;
             push(&chain->durable, &chain->last_durable, item);
         }
+        if (flight->header)
+            header_is_durable(chain, flight->segment);
         flight->state = PLX_FLIGHT_IDLE;
         any = true;
     }
@@ -385,8 +510,7 @@ static bool held(const struct plx_ring_chain *chain)
 {
     const struct plx_ring *ring = chain->ring;
 
-    return chain->set != ring->set ||
-           (ring->reset != PLX_RESET_NONE && ring->reset != PLX_RESET_MIRRORING);
+    return chain->set != ring->set || plx_ring_set_is_changing(ring);
 }
 
 static bool deliver(struct plx_ring_chain *chain)
@@ -414,27 +538,41 @@ static void fail_items(struct plx_ring_item *item, int error)
     }
 }
 
-/* MEMBER-3: in order, what is on its way and then what waits. */
+/* MEMBER-3: in order, what is on its way, as its transfers end (CHAIN-8), and then what waits. */
 static bool fail_chain(struct plx_ring_chain *chain, int error)
 {
     struct plx_ring_item *durable = chain->durable, *waiting = chain->waiting;
     struct plx_ring_flight *flight;
+    bool any = durable;
 
-    if (!durable && !waiting && !chain->flights)
-        return false;
-    chain->durable = chain->waiting = NULL;
-    chain->waiting_bytes = 0;
+    chain->durable = NULL;
     fail_items(durable, error);
-    while ((flight = chain->flights) != NULL) {
+    while ((flight = chain->flights) != NULL && !flight->join.pending) {
         struct plx_ring_item *items = flight->items;
 
         chain->flights = flight->next;
         flight->items = NULL;
-        flight->state = PLX_FLIGHT_DEAD;
+        flight->state = PLX_FLIGHT_IDLE;
         fail_items(items, error);
+        any = true;
     }
+    if (flight || !waiting)
+        return any;
+    chain->waiting = NULL;
+    chain->waiting_bytes = 0;
     fail_items(waiting, error);
     return true;
+}
+
+void plx_ring_cancel(struct plx_ring_chain *chain, int error)
+{
+    struct plx_ring_item *durable = chain->durable, *waiting = chain->waiting;
+
+    chain->cancelled = true; /* CHAIN-9 */
+    chain->durable = chain->waiting = NULL;
+    chain->waiting_bytes = 0;
+    fail_items(durable, error);
+    fail_items(waiting, error);
 }
 
 bool plx_ring_chains_step(struct plx_ring *ring)
@@ -451,9 +589,31 @@ bool plx_ring_chains_step(struct plx_ring *ring)
     return ring->sticky ? any : any | form_all(ring);
 }
 
-void plx_ring_chain_marked(struct plx_ring_chain *chain, uint64_t set)
+void plx_ring_chain_prove(struct plx_ring_chain *chain)
 {
-    chain->set = set;
+    struct plx_env *env = chain->ring->options.env;
+
+    if (chain->proof)
+        return;
+    do {
+        env->random(env, &chain->proof, sizeof chain->proof);
+    } while (!chain->proof);
+    chain->proving = true;
+}
+
+void plx_ring_chain_marked(struct plx_ring_chain *chain, const struct plx_ring_mark *mark)
+{
+    bool none = !plx_ring_is_marked(mark);
+
+    PLX_ASSERT(none || (mark->proof == chain->proof && chain->proof_part != PLX_RING_NOWHERE));
+    if (none) { /* CHAIN-7: no proof is needed any more */
+        chain->proof_part = PLX_RING_NOWHERE;
+        chain->proof = 0;
+        chain->proving = chain->begun = false;
+    }
+    chain->named_part = chain->proof_part;
+    chain->set = none ? chain->ring->set : mark->set;
+    free_released(chain);
 }
 
 void plx_ring_chain_get_info(const struct plx_ring_chain *chain,
@@ -464,20 +624,27 @@ void plx_ring_chain_get_info(const struct plx_ring_chain *chain,
         .durable_seq = chain->durable_seq,
         .done_seq = chain->done_seq,
         .released_seq = chain->released_seq,
+        .proof = chain->proof_part == PLX_RING_NOWHERE ? 0 : chain->proof,
+        .aside = chain->aside,
         .segments = chain->segments,
-        .full = chain->full && chain->waiting,
+        .full = chain->full && (chain->waiting || chain->proving),
         .unmarked = chain->set != chain->ring->set,
     };
 }
 
-/* What was not released is unknown again, until the next opening looks at it. */
+/* Segments with unreleased records become UNKNOWN again until the next opening scans them. */
 void plx_ring_chain_close(struct plx_ring_chain *chain)
 {
     struct plx_ring *ring = chain->ring;
     struct plx_ring_chain **link = &ring->chains, *before = NULL;
     bool released = chain->released_seq >= chain->formed_seq;
 
-    PLX_ASSERT(!chain->waiting && !chain->flights && !chain->durable);
+    chain->proving = false;
+    PLX_ASSERT(!chain->waiting && !chain->durable);
+    while (chain->flights) { /* only a proof's header can still be on its way */
+        PLX_ASSERT(!chain->flights->items);
+        plx_ring_run(ring);
+    }
     while (*link != chain) {
         before = *link;
         link = &(*link)->next;
@@ -490,7 +657,7 @@ void plx_ring_chain_close(struct plx_ring_chain *chain)
         struct plx_ring_part *part = part_at(ring, s);
 
         next = part->next;
-        if (released)
+        if (released && !is_proof(chain, s))
             plx_ring_part_free(ring, s);
         else
             part->use = PLX_RING_UNKNOWN;

@@ -7,8 +7,9 @@
  *     durable on the survivor is anything done that the lost member may lack (CHAIN-4).
  * MEMBER-3  Without a survivor the ring has stopped for good (`sticky`).
  * Loop: the ring's.
- * Crash story: before the new set is durable, both members have the same one, and the lost one has
- *   all that was done. Afterwards its set is an ancestor, so it is set aside when it comes back.
+ * Crash story: before the new set is durable, both members have the same one, and the lost member
+ *   has all records that were done or called durable (CHAIN-3). Afterwards its set is an ancestor
+ *   of the survivor's, so the lost member is set aside when it comes back.
  */
 #include <stdio.h>
 
@@ -29,40 +30,108 @@ static void xfer_done(struct plx_io *io)
     xfer->join->pending--;
 }
 
-void plx_ring_submit(struct plx_ring *ring, struct plx_ring_xfer *xfer, unsigned member,
-                     enum plx_io_op op, uint64_t offset, void *buffer, size_t bytes,
-                     struct plx_ring_join *join)
+static void submit(struct plx_ring *ring, struct plx_ring_xfer *xfer, unsigned member,
+                   struct plx_io io, struct plx_ring_join *join)
 {
     struct plx_device *device = ring->members[member].device;
 
-    PLX_ASSERT(op == PLX_IO_READ || !ring->options.read_only);
-    *xfer = (struct plx_ring_xfer){
-        .io = {.op = op,
-               .kind = PLX_KIND_LOG,
-               .offset = offset,
-               .bytes = bytes,
-               .iov = &xfer->iov,
-               .iovcnt = op != PLX_IO_FLUSH,
-               .done = xfer_done,
-               .owner = xfer},
-        .iov = {buffer, bytes},
-        .ring = ring,
-        .join = join,
-        .member = member,
-    };
+    PLX_ASSERT(io.op == PLX_IO_READ || !ring->options.read_only);
+    xfer->io = io;
+    xfer->io.kind = PLX_KIND_LOG;
+    xfer->io.done = xfer_done;
+    xfer->io.owner = xfer;
+    xfer->ring = ring;
+    xfer->join = join;
+    xfer->member = member;
     join->pending++;
     ring->members[member].under_way++;
     device->ops->submit(device, &xfer->io);
 }
 
+void plx_ring_submit(struct plx_ring *ring, struct plx_ring_xfer *xfer, unsigned member,
+                     enum plx_io_op op, uint64_t offset, void *buffer, size_t bytes,
+                     struct plx_ring_join *join)
+{
+    xfer->iov = (struct iovec){buffer, bytes};
+    submit(ring, xfer, member,
+           (struct plx_io){.op = op,
+                           .offset = offset,
+                           .bytes = bytes,
+                           .iov = &xfer->iov,
+                           .iovcnt = op != PLX_IO_FLUSH},
+           join);
+}
+
+void plx_ring_submit_pieces(struct plx_ring *ring, struct plx_ring_xfer *xfer, unsigned member,
+                            uint64_t offset, const struct iovec *pieces, unsigned count,
+                            struct plx_ring_join *join)
+{
+    size_t bytes = 0;
+
+    for (unsigned i = 0; i < count; i++)
+        bytes += pieces[i].iov_len;
+    submit(ring, xfer, member,
+           (struct plx_io){.op = PLX_IO_WRITE,
+                           .offset = offset,
+                           .bytes = bytes,
+                           .iov = pieces,
+                           .iovcnt = (int)count},
+           join);
+}
+
+void plx_ring_poll(struct plx_ring *ring)
+{
+    for (unsigned m = 0; m < ring->count; m++)
+        if (ring->members[m].under_way)
+            ring->members[m].device->ops->poll(ring->members[m].device, false);
+}
+
+bool plx_ring_kick(struct plx_ring *ring)
+{
+    bool more = false;
+
+    for (unsigned m = 0; m < ring->count; m++)
+        if (ring->members[m].under_way)
+            more |= ring->members[m].device->ops->kick(ring->members[m].device);
+    return more;
+}
+
+void plx_ring_wait(struct plx_ring *ring)
+{
+    for (unsigned m = 0; m < ring->count; m++)
+        if (ring->members[m].under_way &&
+            ring->members[m].device->ops->poll(ring->members[m].device, true) > 0)
+            return;
+}
+
+unsigned plx_ring_under_way(const struct plx_ring *ring)
+{
+    unsigned count = 0;
+
+    for (unsigned m = 0; m < ring->count; m++)
+        count += ring->members[m].under_way;
+    return count;
+}
+
+/* A turn of a ring that is not open. */
+static bool transfer_turn(struct plx_ring *ring)
+{
+    plx_ring_poll(ring);
+    return plx_ring_kick(ring);
+}
+
+void plx_ring_run(struct plx_ring *ring)
+{
+    if (ring->wait)
+        ring->wait(ring->wait_context);
+    else if (!(ring->turn ? ring->turn(ring) : transfer_turn(ring)))
+        plx_ring_wait(ring);
+}
+
 void plx_ring_run_until_zero(struct plx_ring *ring, const unsigned *pending)
 {
-    while (*pending) {
-        if (ring->options.wait)
-            ring->options.wait(ring->options.context);
-        else if (!plx_ring_turn(ring) && *pending)
-            plx_ring_wait(ring);
-    }
+    while (*pending)
+        plx_ring_run(ring);
 }
 
 int plx_ring_transfer_sync(struct plx_ring *ring, unsigned member, enum plx_io_op op,
@@ -101,7 +170,7 @@ int plx_ring_super_read(struct plx_ring *ring, unsigned m, struct plx_fault *fau
     struct plx_ring_member *member = &ring->members[m];
     struct plx_newest newest = {0};
     struct plx_ring_super super;
-    struct plx_fault why = {0};
+    struct plx_fault why = {0}, version = {0};
     int error, absent = 0, other = 0;
     uint8_t *blocks = malloc(2 * PLX_BLOCK_SIZE);
 
@@ -117,6 +186,8 @@ int plx_ring_super_read(struct plx_ring *ring, unsigned m, struct plx_fault *fau
         int code = plx_format_ring_super_decode(blocks + i * PLX_BLOCK_SIZE, &super, &why);
 
         absent += code == PLX_ERR_NOT_FOUND;
+        if (code == PLX_ERR_UNSUPPORTED)
+            version = why;
         other = code == PLX_ERR_UNSUPPORTED || !other ? code : other;
         if (code || !plx_newest_take(&newest, super.generation))
             continue;
@@ -129,8 +200,10 @@ int plx_ring_super_read(struct plx_ring *ring, unsigned m, struct plx_fault *fau
     if (!newest.found && absent == 2)
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s: there is no ring",
                              member->device->name);
+    if (!newest.found && other == PLX_ERR_UNSUPPORTED)
+        return plx_fault_set(fault, other, "%s: %s", member->device->name, version.text);
     if (!newest.found)
-        return plx_fault_set(fault, other == PLX_ERR_UNSUPPORTED ? other : PLX_ERR_CORRUPT,
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "%s: neither copy of the ring's superblock can be used (%s)",
                              member->device->name, why.text);
     if (PLX_RING_SEGMENTS_AT +
@@ -140,6 +213,17 @@ int plx_ring_super_read(struct plx_ring *ring, unsigned m, struct plx_fault *fau
                              "%s: the device is smaller than the ring on it", member->device->name);
     member->mirrored = plx_newest_mirrored(&newest);
     return 0;
+}
+
+int plx_ring_recognise(struct plx_device *device, struct plx_ring_super *ret_super,
+                       struct plx_fault *fault)
+{
+    struct plx_ring ring = plx_ring_of(device);
+    int error = plx_ring_super_read(&ring, 0, fault);
+
+    if (!error)
+        *ret_super = ring.members[0].super;
+    return error;
 }
 
 static int write_slot(struct plx_ring *ring, unsigned member, const struct plx_ring_super *super,
@@ -198,7 +282,6 @@ void plx_ring_super_leave_set(struct plx_ring *ring, struct plx_ring_super *supe
     do {
         ring->options.env->random(ring->options.env, &super->set, sizeof super->set);
     } while (!super->set || super->set == super->ancestor[super->ancestors - 1]);
-    super->alone = true;
 }
 
 void plx_ring_event(struct plx_ring *ring, int code, const char *format, ...)
@@ -214,14 +297,10 @@ void plx_ring_event(struct plx_ring *ring, int code, const char *format, ...)
 
 void plx_ring_member_lost(struct plx_ring *ring, unsigned member, int error)
 {
-    bool survived = false;
-
     if (ring->members[member].lost)
         return;
     ring->members[member].lost = true; /* MEMBER-2 */
-    for (unsigned m = 0; m < ring->count; m++)
-        survived |= !ring->members[m].lost;
-    if (survived) {
+    if (plx_ring_members_left(ring)) {
         plx_ring_event(ring, error, "%s: %s; the ring goes on with its other member alone",
                        ring->members[member].device->name, plx_error_text(error));
         ring->reset = PLX_RESET_BEGIN;
@@ -240,17 +319,18 @@ void plx_ring_members_lost(struct plx_ring *ring, const struct plx_ring_join *jo
             plx_ring_member_lost(ring, m, join->error);
 }
 
-static unsigned survivor(const struct plx_ring *ring)
-{
-    return ring->members[0].lost ? 1 : 0;
-}
-
 static void write_reset(struct plx_ring *ring, const struct plx_ring_super *super, unsigned slot)
 {
     plx_format_ring_super_encode(super, ring->reset_block);
-    plx_ring_submit(ring, &ring->reset_xfer, survivor(ring), PLX_IO_WRITE,
+    plx_ring_submit(ring, &ring->reset_xfer, plx_ring_survivor(ring), PLX_IO_WRITE,
                     slot * (uint64_t)PLX_BLOCK_SIZE, ring->reset_block, PLX_BLOCK_SIZE,
                     &ring->reset_join);
+}
+
+void plx_ring_settle_set(struct plx_ring *ring)
+{
+    while (plx_ring_set_is_changing(ring))
+        plx_ring_run(ring);
 }
 
 /* The new set is durable on the survivor. */
@@ -270,9 +350,10 @@ static void set_changed(struct plx_ring *ring, struct plx_ring_member *member)
 
 bool plx_ring_reset_step(struct plx_ring *ring)
 {
-    struct plx_ring_member *member = &ring->members[survivor(ring)];
+    struct plx_ring_member *member = &ring->members[plx_ring_survivor(ring)];
 
-    if (ring->reset == PLX_RESET_NONE || ring->reset_join.pending)
+    if (ring->reset == PLX_RESET_NONE || ring->reset_join.pending ||
+        plx_ring_resilver_is_running(ring)) /* which writes superblocks: it ends first */
         return false;
     if (ring->reset_join.failed) {
         plx_ring_members_lost(ring, &ring->reset_join);
@@ -286,13 +367,15 @@ bool plx_ring_reset_step(struct plx_ring *ring)
         ring->next_super = member->super;
         ring->next_super.generation = plx_generation_next(member->super.generation);
         plx_ring_super_leave_set(ring, &ring->next_super);
+        ring->next_super.alone = true;
+        ring->next_super.joining = false;
         write_reset(ring, &ring->next_super, member->slot ^ 1);
         ring->reset = PLX_RESET_WRITING;
         break;
     case PLX_RESET_WRITING:
         if (member->device->volatile_cache)
-            plx_ring_submit(ring, &ring->reset_xfer, survivor(ring), PLX_IO_FLUSH, 0, NULL, 0,
-                            &ring->reset_join);
+            plx_ring_submit(ring, &ring->reset_xfer, plx_ring_survivor(ring), PLX_IO_FLUSH, 0, NULL,
+                            0, &ring->reset_join);
         ring->reset = PLX_RESET_FLUSHING;
         break;
     case PLX_RESET_FLUSHING:

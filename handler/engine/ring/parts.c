@@ -1,10 +1,15 @@
-/* parts.c - a ring's segments: whose they are, by their headers; let go of.
+/* parts.c - a ring's segments: whose they are, by their headers; freed; forgotten.
  *
  * PARTS-1  After opening, a segment is free only if each member's header says so, or the chain of
- *     the disk that a header names was scanned and does not need it. Nobody knows before which of
- *     a disk's records are on the store.
+ *     the disk that a header names was scanned and does not need it. Until then it is unknown which
+ *     of a disk's records are on the store.
  * PARTS-2  A segment of which no member has a header that can be believed is never used: it may
  *     hold what was acknowledged.
+ * PARTS-3  A ring is believed for a disk only if each of its members has the proof that the disk's
+ *     mark names: else it is a copy that was made before that mark, or a member that was not there.
+ *     A member is accepted all the same if its header is damaged where another member's header has
+ *     the proof: that shows damage, not an old copy. Nothing is written before this check, so a
+ *     refused ring is refused again.
  * Loop: the ring's. Calls are synchronous.
  * Crash story: forgetting rewrites headers one by one; what is left of them is forgotten again.
  */
@@ -81,6 +86,20 @@ int plx_ring_load_parts(struct plx_ring *ring, struct plx_fault *fault)
     return error;
 }
 
+void plx_ring_part_free(struct plx_ring *ring, uint32_t segment)
+{
+    ring->parts[segment].use = PLX_RING_FREE;
+    ring->free_parts++;
+}
+
+void plx_ring_part_changed(struct plx_ring *ring, uint32_t segment)
+{
+    struct plx_ring_part *part = &ring->parts[segment];
+
+    ring->resilver.left += part->copied; /* RESILVER-4 */
+    part->copied = false;
+}
+
 static bool names(const struct plx_ring_part *part, unsigned m, const struct plx_uuid *vdi)
 {
     return part->whole[m] && plx_uuid_equal(&part->head[m].vdi, vdi);
@@ -95,6 +114,15 @@ bool plx_ring_part_is_of(const struct plx_ring *ring, uint32_t segment, const st
     return any;
 }
 
+bool plx_ring_goes_on(const struct plx_ring *ring, const struct plx_ring_chain_options *options)
+{
+    bool any = options->epoch != options->position.epoch;
+
+    for (uint32_t s = 0; s < ring->segments && !any; s++)
+        any = plx_ring_part_is_of(ring, s, &options->vdi);
+    return !any;
+}
+
 void plx_ring_part_settle(struct plx_ring *ring, uint32_t segment, const struct plx_uuid *vdi)
 {
     struct plx_ring_part *part = &ring->parts[segment];
@@ -107,6 +135,78 @@ void plx_ring_part_settle(struct plx_ring *ring, uint32_t segment, const struct 
     }
     if (all)
         plx_ring_part_free(ring, segment);
+}
+
+/* ---- Proofs ---- */
+
+static bool has_proof(const struct plx_ring_part *part, unsigned m, const struct plx_uuid *vdi,
+                      uint64_t proof)
+{
+    return names(part, m, vdi) && part->head[m].proof == proof;
+}
+
+uint32_t plx_ring_part_of_proof(const struct plx_ring *ring, const struct plx_uuid *vdi,
+                                uint64_t proof, struct plx_ring_segment *ret_head)
+{
+    uint32_t newest = PLX_RING_NOWHERE;
+    uint64_t first_seq = 0;
+
+    for (uint32_t s = 0; s < ring->segments; s++)
+        for (unsigned m = 0; m < ring->count; m++) {
+            const struct plx_ring_segment *head = &ring->parts[s].head[m];
+
+            if (ring->members[m].lost || !has_proof(&ring->parts[s], m, vdi, proof) ||
+                head->first_seq <= first_seq)
+                continue;
+            newest = s;
+            first_seq = head->first_seq;
+            *ret_head = *head;
+        }
+    return newest;
+}
+
+/* PARTS-3 */
+static bool is_behind(const struct plx_ring *ring, unsigned m, const struct plx_uuid *vdi,
+                      uint64_t proof)
+{
+    bool excused = false;
+
+    for (uint32_t s = 0; s < ring->segments; s++) {
+        const struct plx_ring_part *part = &ring->parts[s];
+
+        if (has_proof(part, m, vdi, proof))
+            return false;
+        for (unsigned other = 0; other < ring->count; other++)
+            excused |=
+                !ring->members[other].lost && has_proof(part, other, vdi, proof) && !part->whole[m];
+    }
+    return !excused;
+}
+
+int plx_ring_check_mark(const struct plx_ring *ring, const struct plx_uuid *vdi,
+                        const struct plx_ring_mark *mark, struct plx_fault *fault)
+{
+    const struct plx_ring_member *survivor = &ring->members[plx_ring_survivor(ring)];
+
+    if (!plx_uuid_equal(&mark->ring, &ring->id))
+        return plx_fault_set(fault, PLX_ERR_RING_AWAY,
+                             "the newest writes lie in another write-back ring than the one that "
+                             "is open here");
+    if (ring->sticky) /* of members that are all lost none says which one has the newest writes */
+        return plx_fault_set(fault, PLX_ERR_STICKY, "the write-back ring has stopped: %s",
+                             plx_error_text(ring->sticky));
+    if (!plx_ring_set_descends(&survivor->super, mark->set))
+        return plx_fault_set(fault, PLX_ERR_RING_AWAY,
+                             "%s: the newest writes lie on another member of the ring",
+                             survivor->device->name);
+    for (unsigned m = 0; m < ring->count; m++)
+        if (!ring->members[m].lost && is_behind(ring, m, vdi, mark->proof))
+            return plx_fault_set(fault, PLX_ERR_RING_AWAY,
+                                 "%s: this is an older copy of the ring that has the newest "
+                                 "writes, or it was damaged, or the store was put back to an "
+                                 "older state: put the newer one back",
+                                 ring->members[m].device->name);
+    return 0;
 }
 
 /* ---- What is known of disks ---- */
@@ -143,6 +243,20 @@ void plx_ring_each_disk(const struct plx_ring *ring,
     }
 }
 
+/* ---- Scans ---- */
+
+void plx_ring_scan_begin(struct plx_ring *ring)
+{
+    while (ring->resilver.held)
+        plx_ring_run(ring);
+    ring->scans++;
+}
+
+void plx_ring_scan_end(struct plx_ring *ring)
+{
+    ring->scans--;
+}
+
 /* ---- Forgetting ---- */
 
 static int write_free(struct plx_ring *ring, uint32_t segment, uint8_t *block)
@@ -161,7 +275,26 @@ static int write_free(struct plx_ring *ring, uint32_t segment, uint8_t *block)
         part->head[m] = unused;
         part->whole[m] = true;
     }
+    plx_ring_part_changed(ring, segment);
     return ring->sticky;
+}
+
+/* Whether forgetting the disk frees the segment; then it counts as free. It may have been free
+ * before: what an open chain lets go of keeps its header. */
+static bool is_forgotten(struct plx_ring *ring, uint32_t segment, const struct plx_uuid *vdi,
+                         bool open)
+{
+    struct plx_ring_part *part = &ring->parts[segment];
+
+    if (!plx_ring_part_is_of(ring, segment, vdi) ||
+        (part->use != PLX_RING_ASIDE &&
+         (open || (part->use != PLX_RING_UNKNOWN && part->use != PLX_RING_FREE))))
+        return false;
+    if (part->use == PLX_RING_FREE)
+        return true;
+    part->use = PLX_RING_UNKNOWN;
+    plx_ring_part_settle(ring, segment, vdi);
+    return part->use == PLX_RING_FREE; /* else the other member says that it is another disk's */
 }
 
 int plx_ring_forget(struct plx_ring *ring, const struct plx_uuid *vdi, struct plx_fault *fault)
@@ -170,18 +303,14 @@ int plx_ring_forget(struct plx_ring *ring, const struct plx_uuid *vdi, struct pl
     bool open = false;
     int error = block ? ring->sticky : PLX_ERR_NOMEM;
 
+    plx_ring_scan_begin(ring);
     for (const struct plx_ring_chain *c = ring->chains; c; c = c->next)
         open |= plx_uuid_equal(&c->vdi, vdi);
     for (uint32_t s = 0; s < ring->segments && !error; s++) {
         struct plx_ring_part *part = &ring->parts[s];
 
-        if (!plx_ring_part_is_of(ring, s, vdi) ||
-            (part->use != PLX_RING_ASIDE && (open || part->use != PLX_RING_UNKNOWN)))
+        if (!is_forgotten(ring, s, vdi, open))
             continue;
-        part->use = PLX_RING_UNKNOWN;
-        plx_ring_part_settle(ring, s, vdi);
-        if (part->use != PLX_RING_FREE)
-            continue; /* the other member says that it is another disk's */
         ring->free_parts--;
         part->use = PLX_RING_UNKNOWN; /* nobody takes it meanwhile */
         error = write_free(ring, s, block);
@@ -190,6 +319,9 @@ int plx_ring_forget(struct plx_ring *ring, const struct plx_uuid *vdi, struct pl
     free(block);
     if (!error)
         error = plx_ring_flush_members(ring);
+    plx_ring_settle_set(ring);
+    error = error ? error : ring->sticky;
+    plx_ring_scan_end(ring);
     return error ? plx_fault_set(fault, error, "%s: %s", ring->members[0].device->name,
                                  plx_error_text(error))
                  : 0;

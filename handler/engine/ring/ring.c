@@ -1,16 +1,18 @@
 /* ring.c - rings made, opened and closed; turns; records read back.
  *
- * RING-1  A ring that is opened to write has more openings than ever before, durably on all its
- *     members, before anything else is written. So a copy of the ring that was made before is told
- *     by the marks on the store, which name the openings.
+ * RING-1  A ring that is opened to write has its superblock written anew first, in both slots, on
+ *     all its members: what a lost member is left with later is a slot away (MEMBER-1).
  * RING-2  One of two members is enough only if its set is its own already, or by the operator's
  *     word. Then its new set is durable before anything else is written (member.c).
- * RING-3  Of two members whose sets differ, one that is an ancestor's is set aside. If neither is,
- *     each went on without the other, and nobody can tell which one counts.
+ * RING-3  Two members are a mirror only if their sets are equal. Else one that is an ancestor's is
+ *     set aside. If neither is, each went on without the other, and nobody can tell which one
+ *     counts.
  * RING-4  A turn is never entered twice, and never blocks.
+ * RING-5  A member that is joining counts only beside one of the same set that is not alone: that
+ *     one's superblock was the end of its copying (RESILVER-2). By itself it never counts.
  * Loop: this is the ring's part of the caller's loop.
- * Crash story: while a ring is made, superblocks go first and come last, so there is none, or one
- *   on the first member only, which is refused.
+ * Crash story: creating a ring erases old superblocks first and writes the new ones last. A crash
+ *   leaves no ring, or a superblock on the first member alone, which is refused.
  */
 #include "engine/ring/ring_inside.h"
 
@@ -24,34 +26,12 @@ static int write_zeroes(struct plx_ring *ring, unsigned member, const uint8_t *z
     return error ? error : plx_ring_flush_member(ring, 0);
 }
 
-/* A ring of one device that is not open yet. */
-static void init_for(struct plx_ring *ring, struct plx_device *device)
-{
-    *ring = (struct plx_ring){.count = 1};
-    ring->members[0].device = device;
-}
-
-int plx_ring_recognise(struct plx_device *device, struct plx_ring_super *ret_super,
-                       struct plx_fault *fault)
-{
-    struct plx_ring ring;
-    int error;
-
-    init_for(&ring, device);
-    error = plx_ring_super_read(&ring, 0, fault);
-    if (!error)
-        *ret_super = ring.members[0].super;
-    return error;
-}
-
 int plx_ring_erase(struct plx_device *device, struct plx_fault *fault)
 {
     static const uint8_t zeroes[2 * PLX_BLOCK_SIZE];
-    struct plx_ring ring;
-    int error;
+    struct plx_ring ring = plx_ring_of(device);
+    int error = write_zeroes(&ring, 0, zeroes);
 
-    init_for(&ring, device);
-    error = write_zeroes(&ring, 0, zeroes);
     return error ? plx_fault_set(fault, error, "%s: %s", device->name, plx_error_text(error)) : 0;
 }
 
@@ -148,7 +128,7 @@ int plx_ring_create(struct plx_device *const devices[], unsigned count,
     for (unsigned i = 0; i < count && !error; i++)
         error = plx_ring_erase(devices[i], fault);
     for (unsigned i = 0; i < count && !error; i++) {
-        init_for(&ring, devices[i]);
+        ring = plx_ring_of(devices[i]);
         super.member = i;
         error = write_free_headers(&ring, &super);
         if (!error)
@@ -188,17 +168,38 @@ static int compare_members(struct plx_ring *ring, struct plx_fault *fault)
         a->segments != b->segments || a->segment_blocks != b->segment_blocks)
         return plx_fault_set(fault, PLX_ERR_INVALID, "%.200s and %.200s are no members of one ring",
                              one, two);
+    if (a->set == b->set && !a->alone && !b->alone && !(a->joining && b->joining))
+        return 0; /* RING-5 */
     if (a->set == b->set)
-        return 0;
-    if (plx_ring_set_descends(b, a->set))
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "%.200s or %.200s is an older copy of a member of the ring", one, two);
+    if (a->joining || (!b->joining && plx_ring_set_descends(b, a->set)))
         swap_members(ring);
-    else if (!plx_ring_set_descends(a, b->set))
+    else if (!b->joining && !plx_ring_set_descends(a, b->set))
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "%.160s and %.160s: each was used without the other, so nobody can "
                              "tell which one has all writes; open the ring with one of them",
                              one, two);
     set_aside(ring);
     return 0;
+}
+
+static int may_be_alone(const struct plx_ring *ring, const char *why, struct plx_fault *fault)
+{
+    const struct plx_ring_super *super = &ring->members[0].super;
+    const char *name = ring->members[0].device->name;
+
+    if (super->joining) /* RING-5 */
+        return plx_fault_set(fault, PLX_ERR_MISSING,
+                             "%.200s: the ring was being copied to it when that was cut off, and "
+                             "the other member is missing%s%.200s",
+                             name, why[0] ? ": " : "", why);
+    if (super->members == 1 || super->alone || ring->options.alone ||
+        ring->options.read_only) /* RING-2 */
+        return 0;
+    return plx_fault_set(fault, PLX_ERR_MISSING,
+                         "%.200s: the other member of the ring is missing%s%.200s", name,
+                         why[0] ? ": " : "", why);
 }
 
 /* Reads the superblocks. Who cannot be used is not among the members afterwards. */
@@ -223,30 +224,24 @@ static int find_members(struct plx_ring *ring, struct plx_device *const devices[
     }
     if (!ring->count)
         return error;
-    if (ring->count == 2)
-        return compare_members(ring, fault);
-    if (ring->members[0].super.members == 1 || ring->members[0].super.alone ||
-        ring->options.alone || ring->options.read_only) /* RING-2 */
-        return 0;
-    return plx_fault_set(fault, PLX_ERR_MISSING,
-                         "%.200s: the other member of the ring is missing%s%.200s",
-                         ring->members[0].device->name, error ? ": " : "", error ? why.text : "");
+    if (ring->count == 2 && (error = compare_members(ring, fault)) != 0)
+        return error;
+    return ring->count == 2 ? 0 : may_be_alone(ring, error ? why.text : "", fault);
 }
 
 /* RING-1, RING-2 */
 static int begin_writing(struct plx_ring *ring, struct plx_fault *fault)
 {
-    uint64_t openings = 0;
     int error = 0;
 
-    for (unsigned m = 0; m < ring->count; m++)
-        openings = plx_max_u64(openings, ring->members[m].super.openings);
     for (unsigned m = 0; m < ring->count && !error; m++) {
         struct plx_ring_super super = ring->members[m].super;
 
-        super.openings = openings + 1;
-        if (ring->count < super.members && !super.alone)
+        super.joining = false;
+        if (ring->count < super.members && !super.alone) {
             plx_ring_super_leave_set(ring, &super);
+            super.alone = true;
+        }
         error = plx_ring_super_write(ring, m, &super);
         if (error)
             plx_fault_set(fault, error, "%s: %s", ring->members[m].device->name,
@@ -259,7 +254,7 @@ static int allocate(struct plx_ring *ring)
 {
     size_t flight = PLX_BLOCK_SIZE + plx_ring_batch_limit(ring);
 
-    ring->memory = malloc(PLX_BLOCK_SIZE + PLX_RING_FLIGHTS * flight);
+    ring->memory = aligned_alloc(PLX_BLOCK_SIZE, PLX_BLOCK_SIZE + PLX_RING_FLIGHTS * flight);
     if (!ring->memory)
         return PLX_ERR_NOMEM;
     ring->reset_block = ring->memory;
@@ -280,6 +275,7 @@ int plx_ring_open(struct plx_device *const devices[], unsigned count,
     if (!ring)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "%s", plx_error_text(PLX_ERR_NOMEM));
     ring->options = *options;
+    ring->turn = plx_ring_turn;
     error = find_members(ring, devices, count, fault);
     super = &ring->members[0].super;
     if (!error) {
@@ -300,14 +296,22 @@ int plx_ring_open(struct plx_device *const devices[], unsigned count,
     return error;
 }
 
+void plx_ring_set_wait(struct plx_ring *ring, void (*wait)(void *context), void *context)
+{
+    ring->wait = wait;
+    ring->wait_context = context;
+}
+
 void plx_ring_close(struct plx_ring *ring)
 {
     unsigned under_way;
 
     PLX_ASSERT(!ring->chains);
+    ring->resilver.stop = true;
     while ((under_way = plx_ring_under_way(ring)) != 0)
         if (!plx_ring_turn(ring) && plx_ring_under_way(ring))
             plx_ring_wait(ring);
+    free(ring->resilver.buffer);
     free(ring->parts);
     free(ring->memory);
     free(ring);
@@ -316,23 +320,30 @@ void plx_ring_close(struct plx_ring *ring)
 void plx_ring_get_info(const struct plx_ring *ring, struct plx_ring_info *ret_info)
 {
     struct plx_ring_info info = {
-        .super = ring->members[ring->members[0].lost && ring->count > 1].super,
+        .super = ring->members[plx_ring_survivor(ring)].super,
+        .members = plx_ring_members_left(ring),
         .sticky = ring->sticky,
         .segments = ring->segments,
         .free_segments = ring->free_parts,
         .segment_bytes = ring->segment_bytes,
+        .resilvering = plx_ring_resilver_is_running(ring),
+        .uncopied_segments = ring->resilver.left,
+        .resilver_error = ring->resilver.error,
         .write_blocks_max = (uint32_t)plx_min_u64(
             PLX_RING_WRITE_MAX,
             (plx_ring_batch_limit(ring) - plx_ring_batch_data_at(1)) / PLX_BLOCK_SIZE),
     };
 
-    for (unsigned m = 0; m < ring->count; m++)
-        info.members += !ring->members[m].lost;
     for (uint32_t s = 0; s < ring->segments; s++) {
         info.bad_segments += ring->parts[s].use == PLX_RING_BAD;
         info.unknown_segments += ring->parts[s].use == PLX_RING_UNKNOWN;
     }
     *ret_info = info;
+}
+
+int plx_ring_sticky(const struct plx_ring *ring)
+{
+    return ring->sticky;
 }
 
 /* ---- Records read back ---- */
@@ -370,7 +381,7 @@ void plx_ring_read(struct plx_ring *ring, struct plx_ring_read *read)
 {
     PLX_ASSERT(read->place.offset && read->place.blocks);
     read->ring = ring;
-    read->member = ring->count > 1 && ring->members[0].lost;
+    read->member = plx_ring_survivor(ring);
     read->error = 0;
     submit_read(ring, read);
 }
@@ -404,39 +415,24 @@ static bool reads_end(struct plx_ring *ring)
 
 bool plx_ring_turn(struct plx_ring *ring)
 {
-    bool more = false, any = true;
+    bool more, any = true;
 
     PLX_ASSERT(!ring->in_turn); /* RING-4 */
     ring->in_turn = true;
-    for (unsigned m = 0; m < ring->count; m++)
-        if (ring->members[m].under_way)
-            ring->members[m].device->ops->poll(ring->members[m].device, false);
+    plx_ring_poll(ring);
     while (any) {
         any = reads_end(ring);
         any |= plx_ring_chains_step(ring);
+        any |= plx_ring_resilver_step(ring);
         any |= plx_ring_reset_step(ring);
         any |= plx_ring_flush_begin(ring);
     }
-    for (unsigned m = 0; m < ring->count; m++)
-        if (ring->members[m].under_way)
-            more |= ring->members[m].device->ops->kick(ring->members[m].device);
+    more = plx_ring_kick(ring);
     ring->in_turn = false;
     return more;
 }
 
-void plx_ring_wait(struct plx_ring *ring)
+struct plx_device *plx_ring_device(const struct plx_ring *ring, unsigned index)
 {
-    for (unsigned m = 0; m < ring->count; m++)
-        if (ring->members[m].under_way &&
-            ring->members[m].device->ops->poll(ring->members[m].device, true) > 0)
-            return;
-}
-
-unsigned plx_ring_under_way(const struct plx_ring *ring)
-{
-    unsigned count = 0;
-
-    for (unsigned m = 0; m < ring->count; m++)
-        count += ring->members[m].under_way;
-    return count;
+    return index < ring->count ? ring->members[index].device : NULL;
 }

@@ -6,8 +6,10 @@
  *
  *     error = plx_ring_open(devices, 2, &options, &ring, &fault);
  *     error = plx_ring_chain_open(ring, &(struct plx_ring_chain_options){
- *                 .vdi = id, .epoch = epoch, .since = mark.since, .position = position,
+ *                 .vdi = id, .epoch = epoch, .mark = mark, .position = position,
  *                 .found = take}, &chain, &fault);        take() gets each record that is claimed
+ *     plx_ring_chain_prove(chain);                        plx_ring_chain_info's proof, when durable
+ *     plx_ring_chain_marked(chain, &mark);                the disk's record names it
  *     item = (struct plx_ring_item){.record = {.type = PLX_RING_WRITE, .block = 7, .blocks = 1},
  *                                   .iov = &iov, .iovcnt = 1, .done = done};
  *     plx_ring_append(chain, &item);                      item.seq is known at once
@@ -68,10 +70,7 @@ struct plx_ring_options {
     /* A member was lost, and the survivor has a new set, durably. No record of an open chain is
      * done until plx_ring_chain_marked() says that its disk's mark has that set. May be NULL. */
     void (*changed)(void *context);
-    /* Called by synchronous calls while they wait: runs plx_ring_turn() and whatever else is to go
-     * on, and should sleep until something has completed. NULL: waits for the ring's devices. */
-    void (*wait)(void *context);
-    void *context; /* of both */
+    void *context; /* of changed */
 };
 
 /* devices: in any order; they stay the caller's and must outlive the ring. NOT_FOUND: there is no
@@ -81,28 +80,47 @@ struct plx_ring_options {
 int plx_ring_open(struct plx_device *const devices[], unsigned count,
                   const struct plx_ring_options *options, struct plx_ring **ret_ring,
                   struct plx_fault *fault);
+/* What synchronous calls do while they wait, instead of waiting for the ring's devices alone: wait
+ * runs plx_ring_turn() and whatever else is to go on, and should sleep until something has
+ * completed. NULL: nothing else. */
+void plx_ring_set_wait(struct plx_ring *ring, void (*wait)(void *context), void *context);
 /* No chain may be open. */
 void plx_ring_close(struct plx_ring *ring);
 
 struct plx_ring_info {
-    struct plx_ring_super super; /* of one member; ring, set, ancestors and openings of all */
+    struct plx_ring_super super; /* of one member; ring, set and ancestors of all */
     unsigned members;            /* that are in use: as many as the set has */
     int sticky;                  /* not 0: it has stopped, because of this error */
     uint32_t segments, free_segments;
-    uint32_t bad_segments;     /* their headers are damaged: not used until the ring is made anew */
+    uint32_t bad_segments;     /* their headers are damaged: not used until the ring is rebuilt */
     uint32_t unknown_segments; /* of disks whose chains were not opened */
     uint64_t segment_bytes;
     uint32_t write_blocks_max; /* of one WRITE record */
+    bool resilvering;
+    uint32_t uncopied_segments; /* segments still to be copied */
+    int resilver_error;         /* of the last resilvering; 0: it succeeded, or there was none */
 };
 void plx_ring_get_info(const struct plx_ring *ring, struct plx_ring_info *ret_info);
+int plx_ring_sticky(const struct plx_ring *ring); /* only its `sticky`; cheap */
 
 /* Each disk that has segments, whether its chain is open or not. */
 void plx_ring_each_disk(const struct plx_ring *ring,
                         void (*disk)(void *context, const struct plx_uuid *vdi, uint32_t segments),
                         void *context);
 /* Lets go, durably, of all records of a disk that its open chain, if there is one, does not claim:
- * they were discarded, or the disk was deleted. */
+ * they were discarded, or the disk was deleted, or the store has everything. Without an open chain
+ * nothing of the disk is found afterwards. */
 int plx_ring_forget(struct plx_ring *ring, const struct plx_uuid *vdi, struct plx_fault *fault);
+
+/* A ring of two that goes on with one gets another member: one that was left behind or set aside,
+ * or any device that is large enough. What lies on it is lost. Returns once it has begun, and goes
+ * on with the ring's turns, chains open or not: plx_ring_info says how far it is. Until it has
+ * ended the ring is as it was. replace: the operator's word that no ring on the device is needed;
+ * without it, EXISTS: there is another ring, or one that cannot be read, or a member that went on
+ * without this one. INVALID: the ring has all its members, or the device is too small. BUSY: one
+ * is being added, or the last loss is not over. STICKY. The device is held as the others are. */
+int plx_ring_resilver(struct plx_ring *ring, struct plx_device *device, bool replace,
+                      struct plx_fault *fault);
 
 /* One turn: takes completions, forms batches, submits. True: call it again at once. */
 bool plx_ring_turn(struct plx_ring *ring);
@@ -110,6 +128,8 @@ bool plx_ring_turn(struct plx_ring *ring);
 void plx_ring_wait(struct plx_ring *ring);
 /* I/Os that have not completed. Each ends a wait() of its device. */
 unsigned plx_ring_under_way(const struct plx_ring *ring);
+/* The device of a member, whether it is lost or not; NULL: there are no more. */
+struct plx_device *plx_ring_device(const struct plx_ring *ring, unsigned index);
 
 /* ---- A disk's chain ---- */
 
@@ -129,19 +149,25 @@ struct plx_ring_found {
 
 struct plx_ring_chain_options {
     struct plx_uuid vdi;
-    uint64_t epoch; /* of the records to come: larger than that of any record before */
-    uint64_t since; /* records behind the position are claimed if their epoch is not smaller */
+    /* The epoch of new records: higher than that of every earlier record. It may equal the
+     * position's epoch only if the ring holds nothing of this disk. */
+    uint64_t epoch;
+    struct plx_ring_mark mark; /* in the disk's record: which records are claimed; zero: none */
     struct plx_ring_position position;
-    uint64_t set; /* that the disk's mark names: the ring's, as it was when the mark was written */
     /* Gets each claimed record, in order, from position.seq + 1 on. It counts only if the opening
      * succeeds. An error ends that. May be NULL. */
     int (*found)(void *context, const struct plx_ring_found *found);
     void *context;
 };
 
-/* Finds what is claimed, makes it durable on all members, and only then returns. CORRUPT: records
- * are missing that were durable once. IO_READ: nobody can tell whether some are. Then nothing has
- * changed. BUSY: the chain is open. */
+/* Whether the ring, as it is, can have all that a disk's mark names: 0, or RING_AWAY and why. */
+int plx_ring_check_mark(const struct plx_ring *ring, const struct plx_uuid *vdi,
+                        const struct plx_ring_mark *mark, struct plx_fault *fault);
+
+/* Finds what is claimed, makes it durable on all members, and only then returns. RING_AWAY: this
+ * is not the ring that the mark names, or an older copy. CORRUPT: records are missing that were
+ * durable once. IO_READ: nobody can tell whether some are. Then nothing has changed. BUSY: the
+ * chain is open. */
 int plx_ring_chain_open(struct plx_ring *ring, const struct plx_ring_chain_options *options,
                         struct plx_ring_chain **ret_chain, struct plx_fault *fault);
 
@@ -155,12 +181,20 @@ struct plx_ring_look {
 int plx_ring_chain_look(struct plx_ring *ring, const struct plx_ring_chain_options *options,
                         struct plx_ring_look *ret_look, struct plx_fault *fault);
 
-/* Nothing may wait for being done. What was not released stays on the ring. */
+/* Records of the disk that this store did not write, as far as its mark tells: behind those of the
+ * proof that the mark names. Where the ring has no such proof: all behind the position. Changes
+ * nothing. */
+int plx_ring_count_newer(struct plx_ring *ring, const struct plx_ring_chain_options *options,
+                         uint64_t *ret_records, struct plx_fault *fault);
+
+/* No item may be outstanding. What was not released stays on the ring. */
 void plx_ring_chain_close(struct plx_ring_chain *chain);
 
 struct plx_ring_item {
     struct plx_ring_record record; /* its hash is filled in */
-    const struct iovec *iov;       /* a WRITE's blocks; must stay until done */
+    /* A WRITE's blocks; stays as it is until done. In one piece that is aligned to a block, it is
+     * written without a copy. */
+    const struct iovec *iov;
     int iovcnt;
     void (*done)(struct plx_ring_item *item);
     void *owner;                 /* the submitter's */
@@ -170,19 +204,35 @@ struct plx_ring_item {
     struct plx_ring_item *next;  /* the ring's until done */
 };
 
-/* Never fails at once, and never calls done(). Waits while the ring is full. */
+/* Begins to write a new proof to the ring. Does nothing if the chain has written one already since
+ * it was opened, or since its disk lost the mark. plx_ring_chain_info tells when it is durable on
+ * all members. */
+void plx_ring_chain_prove(struct plx_ring_chain *chain);
+/* The disk's mark on the store is this one, durably in both copies of its record; all zero: it has
+ * none any more. */
+void plx_ring_chain_marked(struct plx_ring_chain *chain, const struct plx_ring_mark *mark);
+
+/* Requires that the disk's mark names the chain's proof. Reports errors only through done(), which
+ * is never called from here. An item waits while the ring is full. */
 void plx_ring_append(struct plx_ring_chain *chain, struct plx_ring_item *item);
+/* Starts a batch of the waiting items if they are large enough to be worth one (CHAIN-1), so that
+ * the devices work while the next item is prepared. Never calls done(); the ring's next turn
+ * does. */
+void plx_ring_hurry(struct plx_ring_chain *chain);
+/* What waits to be written, or for plx_ring_chain_marked(), fails with this error: done() is called
+ * from here. What is on its way to the devices stays so. What is appended behind it is never
+ * written, and fails the next time. */
+void plx_ring_cancel(struct plx_ring_chain *chain, int error);
 /* The store has all records up to seq, durably, behind a position that says so: their segments may
  * be used again. */
 void plx_ring_release(struct plx_ring_chain *chain, uint64_t seq);
-/* The disk's mark on the store names the set, durably. */
-void plx_ring_chain_marked(struct plx_ring_chain *chain, uint64_t set);
-
 struct plx_ring_chain_info {
     uint64_t last_seq;     /* given to the newest record */
     uint64_t durable_seq;  /* all up to it are durable on all members */
     uint64_t done_seq;     /* and done */
     uint64_t released_seq; /* all up to it were released */
+    uint64_t proof;        /* durable on all members; 0: none is */
+    uint64_t aside;        /* records of the disk that nothing claimed when the chain was opened */
     uint32_t segments;
     bool full;     /* what waits can go on only when segments are released */
     bool unmarked; /* waits for plx_ring_chain_marked() */

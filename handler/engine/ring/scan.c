@@ -1,19 +1,26 @@
 /* scan.c - what is on the ring of a disk: found by its chain, made durable, given back.
  *
- * SCAN-1  A batch is of the chain if it has the number, the epoch and the hash that continue it.
- *     It lies behind the batch before it, or is the first one of a segment whose header says so; of
- *     two such segments the one of the higher epoch counts, because its writer has looked at the
- *     other one and found that nothing of it was durable.
+ * SCAN-1  A batch is of the chain if it has the number, the epoch and the hash that continue it,
+ *     and the proof of its segment. It lies behind the batch before it, or is the first one of a
+ *     segment whose header says so; of two such segments the one of the higher epoch counts,
+ *     because its writer has looked at the other one and found that nothing of it was durable.
+ *     Segments of another proof than the mark's count only up to where the mark's begins.
  * SCAN-2  The chain is entered where the position is. Its epoch tells the segment: an older epoch
  *     may have left batches with the same numbers, whole, behind one that was lost. Within an epoch
- *     segments follow each other, so the last one that begins before the position has it.
- * SCAN-3  A hole is damage if a batch anywhere says that it was durable. Without such a batch, what
- *     is behind the hole was never done (CHAIN-3).
- * SCAN-4  Of two members, each batch is taken from whoever has it. A block that cannot be read may
- *     be a part of the chain: unless something else continues it, that is an error.
+ *     segments follow each other, so the last one that begins before the position has it. Two may
+ *     begin with the same record: a proof's that nothing was appended to, and the next proof's.
+ * SCAN-4  With two members, each batch is read from a member that has it. A block that cannot be
+ *     read may be a part of the chain: unless something else continues it, that is an error.
  * SCAN-5  What is read is not thereby durable: all that is behind the newest durable record, and
  *     all that a member lacks, is written again where it lies, on all members, and flushed, before
- *     anybody learns that it was found.
+ *     anybody learns that it was found. If a member is lost by that, the survivor has its new set
+ *     before that, too: else the lost one could still be believed, and lacks what was found.
+ * SCAN-7  The header that has the proof is written again, too, on all members: the proof may have
+ *     been kept elsewhere until now, and that segment is free when the chain is open (CHAIN-7).
+ * SCAN-8  Directly behind the position a segment continues the chain, too, that names no batch
+ *     before it: its writer did not find the position's, whose header was damaged or could not be
+ *     read, and a later scan may find it.
+ * Whether that is all, scan_judge.c tells.
  * Loop: the ring's. Calls are synchronous; other chains go on meanwhile.
  * Crash story: what is written again is what lies there already, or what another member has.
  */
@@ -69,15 +76,23 @@ static int take_batch(struct plx_scan *scan, const struct plx_scan_sight *sight,
     if (!PLX_LIST_ROOM(scan->batches, scan->count, scan->capacity, 64))
         return plx_scan_nomem(scan->fault);
     error = take_records(scan, sight, at);
+    if (error && scan->fault && scan->fault->code == error)
+        return error; /* whoever was given the record said more */
     if (error)
         return plx_fault_set(scan->fault, error, "%s", plx_error_text(error));
     scan->next = batch->first_seq + batch->records;
     scan->batches[scan->count++] = (struct plx_scanned){
-        scan->shelved, at, batch->bytes, sight->have, scan->next - 1,
+        .segment = scan->shelved,
+        .at = at,
+        .bytes = batch->bytes,
+        .have = sight->have,
+        .last_seq = scan->next - 1,
+        .hash = sight->hash,
     };
     scan->bytes += batch->bytes;
     scan->durable = plx_max_u64(scan->durable, batch->durable_seq);
     scan->epoch = batch->epoch;
+    scan->proof = batch->proof;
     scan->hash = sight->hash;
     scan->hash_known = true;
     scan->segment = scan->shelved;
@@ -90,43 +105,57 @@ static bool is_claimed(const struct plx_scan *scan, uint64_t epoch)
     return epoch >= scan->first_epoch && epoch <= scan->last_epoch;
 }
 
-/* The segment, by any member's header, that is the last of this epoch to begin at or before the
- * position. */
-static uint32_t segment_of_position(const struct plx_scan *scan)
+/* SCAN-1: the proof in the mark is that of all records from its first one on. */
+static bool is_ours(const struct plx_scan *scan, const struct plx_ring_segment *head)
 {
-    const struct plx_ring_position *position = &scan->options->position;
-    uint32_t best = PLX_RING_NOWHERE;
-    uint64_t first_seq = 0;
-
-    for (uint32_t s = 0; s < scan->ring->segments; s++)
-        for (unsigned m = 0; m < scan->ring->count; m++) {
-            const struct plx_ring_part *part = &scan->ring->parts[s];
-            const struct plx_ring_segment *head = &part->head[m];
-
-            if (plx_scan_uses(scan, m) && part->whole[m] &&
-                plx_uuid_equal(&head->vdi, &scan->options->vdi) && head->epoch == position->epoch &&
-                head->first_seq <= position->seq && head->first_seq > first_seq) {
-                best = s;
-                first_seq = head->first_seq;
-            }
-        }
-    return best;
+    return scan->proof_part == PLX_RING_NOWHERE || head->epoch < scan->options->mark.since ||
+           head->first_seq < scan->proof_first || head->proof == scan->options->mark.proof;
 }
 
-/* SCAN-2. Looks for the batch that has the position's record, or begins behind it. What is before
- * it is on the store, so whether it is whole does not matter. */
-static int enter(struct plx_scan *scan)
+/* By this member's header: the segment's first record, if of the position's epoch, or 0. */
+static uint64_t begin_of(const struct plx_scan *scan, uint32_t segment, unsigned m)
+{
+    const struct plx_ring_part *part = &scan->ring->parts[segment];
+    const struct plx_ring_segment *head = &part->head[m];
+
+    return plx_scan_uses(scan, m) && part->whole[m] &&
+                   head->epoch == scan->options->position.epoch &&
+                   plx_uuid_equal(&head->vdi, &scan->options->vdi) && is_ours(scan, head)
+               ? head->first_seq
+               : 0;
+}
+
+/* The highest first record of these segments that is not behind the position; 0: there is none.
+ */
+static uint64_t begin_of_position(const struct plx_scan *scan)
+{
+    uint64_t last = 0;
+
+    for (uint32_t s = 0; s < scan->ring->segments; s++)
+        for (unsigned m = 0; m < scan->ring->count; m++)
+            if (begin_of(scan, s, m) <= scan->options->position.seq)
+                last = plx_max_u64(last, begin_of(scan, s, m));
+    return last;
+}
+
+static bool is_entered(const struct plx_scan *scan, uint32_t segment)
+{
+    bool is = false;
+
+    for (unsigned m = 0; m < scan->ring->count && scan->entered; m++)
+        is |= begin_of(scan, segment, m) == scan->entered;
+    return is;
+}
+
+/* Looks in a segment for the batch that has the position's record, or begins behind it. What is
+ * before it is on the store, so whether it is whole does not matter. */
+static int enter_segment(struct plx_scan *scan, uint32_t segment, bool *ret_found, bool *unreadable)
 {
     const struct plx_ring_position *position = &scan->options->position;
     struct plx_scan_wanted wanted = {.epoch = position->epoch};
-    bool unreadable = false;
     struct plx_scan_sight sight;
-    int error;
+    int error = plx_scan_shelve(scan, segment);
 
-    scan->entered = segment_of_position(scan);
-    if (scan->entered == PLX_RING_NOWHERE)
-        return 0;
-    error = plx_scan_shelve(scan, scan->entered);
     for (uint32_t at = PLX_BLOCK_SIZE; at < scan->ring->segment_bytes && !error;
          at += PLX_BLOCK_SIZE)
         for (unsigned m = 0; m < scan->ring->count; m++) {
@@ -134,20 +163,26 @@ static int enter(struct plx_scan *scan)
 
             if (!plx_scan_uses(scan, m))
                 continue;
-            unreadable |= scan->unreadable[m][at / PLX_BLOCK_SIZE];
+            *unreadable |= scan->unreadable[m][at / PLX_BLOCK_SIZE];
             if (plx_format_ring_batch_head(scan->shelf[m] + at, scan->ring->segment_bytes - at,
                                            &batch) ||
                 batch.first_seq > position->seq + 1 ||
-                batch.first_seq + batch.records <= position->seq)
+                batch.first_seq + batch.records <= position->seq ||
+                !plx_scan_has_proof(scan, segment, batch.proof))
                 continue;
             wanted.first_seq = batch.first_seq;
+            wanted.proof = batch.proof;
             if (plx_scan_look(scan, at, &wanted, &sight) != PLX_SCAN_PRESENT)
                 continue;
             if (sight.batch.first_seq + sight.batch.records > scan->next &&
-                is_claimed(scan, position->epoch))
+                is_claimed(scan, position->epoch)) {
+                *ret_found = true;
                 return take_batch(scan, &sight, at);
+            }
             if (sight.batch.first_seq > position->seq)
                 continue;
+            *ret_found = true;
+            scan->proof = sight.batch.proof;
             scan->hash = sight.hash;
             scan->hash_known = true;
             if (!is_claimed(scan, position->epoch))
@@ -156,20 +191,39 @@ static int enter(struct plx_scan *scan)
             scan->at = at + sight.batch.bytes;
             return 0;
         }
-    if (unreadable && !error)
-        error = plx_fault_set(scan->fault, PLX_ERR_IO_READ,
-                              "%s: a block of segment %u cannot be read, so nobody can tell which "
-                              "writes follow record %llu",
-                              scan->ring->members[0].device->name, scan->entered,
-                              (unsigned long long)position->seq);
     return error;
 }
 
-/* The next candidate after (epoch, segment) in the order of SCAN-1. */
-static bool next_candidate(const struct plx_scan *scan, uint64_t *epoch, uint32_t *segment,
-                           uint64_t *ret_prev_hash)
+/* SCAN-2 */
+static int enter(struct plx_scan *scan)
 {
-    uint64_t best_epoch = 0, prev_hash = 0;
+    bool unreadable = false, found = false;
+    int error = 0;
+
+    scan->entered = begin_of_position(scan);
+    for (uint32_t s = 0; s < scan->ring->segments && !error && !found; s++)
+        if (is_entered(scan, s))
+            error = enter_segment(scan, s, &found, &unreadable);
+    if (!error && !found && unreadable)
+        error = plx_fault_set(scan->fault, PLX_ERR_IO_READ,
+                              "%s: a block that cannot be read may have record %llu, so nobody can "
+                              "tell which writes follow it",
+                              scan->ring->members[0].device->name,
+                              (unsigned long long)scan->options->position.seq);
+    return error;
+}
+
+/* SCAN-8 */
+static bool continues(const struct plx_scan *scan, const struct plx_ring_segment *head)
+{
+    return !scan->hash_known || head->prev_hash == scan->hash || (!scan->count && !head->prev_hash);
+}
+
+/* The next candidate after (epoch, segment) in the order of SCAN-1. */
+static bool next_candidate(const struct plx_scan *scan, uint32_t *segment,
+                           struct plx_scan_wanted *wanted)
+{
+    const struct plx_ring_segment *found = NULL;
     uint32_t best = PLX_RING_NOWHERE;
 
     for (uint32_t s = 0; s < scan->ring->segments; s++)
@@ -179,22 +233,21 @@ static bool next_candidate(const struct plx_scan *scan, uint64_t *epoch, uint32_
 
             if (!plx_scan_uses(scan, m) || !part->whole[m] || head->first_seq != scan->next ||
                 !plx_uuid_equal(&head->vdi, &scan->options->vdi) || head->epoch < scan->epoch ||
-                !is_claimed(scan, head->epoch) ||
-                (scan->hash_known && head->prev_hash != scan->hash))
+                !is_claimed(scan, head->epoch) || !is_ours(scan, head) || !continues(scan, head))
                 continue;
-            if (head->epoch > *epoch || (head->epoch == *epoch && s <= *segment))
+            if (head->epoch > wanted->epoch || (head->epoch == wanted->epoch && s <= *segment))
                 continue; /* was tried */
-            if (best != PLX_RING_NOWHERE && head->epoch <= best_epoch)
+            if (found && head->epoch <= found->epoch)
                 continue;
             best = s;
-            best_epoch = head->epoch;
-            prev_hash = head->prev_hash;
+            found = head;
         }
-    if (best == PLX_RING_NOWHERE)
+    if (!found)
         return false;
-    *epoch = best_epoch;
     *segment = best;
-    *ret_prev_hash = prev_hash;
+    wanted->epoch = found->epoch;
+    wanted->prev_hash = found->prev_hash;
+    wanted->proof = found->proof;
     return true;
 }
 
@@ -206,8 +259,7 @@ static int begin_segment(struct plx_scan *scan, bool *ret_more, bool *unreadable
     int error = 0;
 
     *ret_more = false;
-    while (!error && !*ret_more &&
-           next_candidate(scan, &wanted.epoch, &segment, &wanted.prev_hash)) {
+    while (!error && !*ret_more && next_candidate(scan, &segment, &wanted)) {
         struct plx_scan_sight sight;
         enum plx_scan_presence presence;
 
@@ -230,7 +282,8 @@ static int follow(struct plx_scan *scan)
     int error = enter(scan);
 
     while (!error && more) {
-        struct plx_scan_wanted wanted = {scan->epoch, scan->next, scan->hash, scan->hash_known};
+        struct plx_scan_wanted wanted = {scan->epoch, scan->next, scan->hash, scan->proof,
+                                         scan->hash_known};
         struct plx_scan_sight sight;
         enum plx_scan_presence presence = PLX_SCAN_ABSENT;
 
@@ -248,54 +301,44 @@ static int follow(struct plx_scan *scan)
         else
             error = begin_segment(scan, &more, &unreadable);
     }
-    if (!error && unreadable)
+    if (!error && (unreadable || scan->unknown))
         error = plx_fault_set(scan->fault, PLX_ERR_IO_READ,
                               "%s: a block that cannot be read may have record %llu and others",
                               scan->ring->members[0].device->name, (unsigned long long)scan->next);
     return error;
 }
 
-/* ---- Holes ---- */
-
-/* Whether what is behind the end of the chain may lie in the segment. Segments that an epoch filled
- * before the end are left out. */
-static bool may_cover(const struct plx_scan *scan, uint32_t s, uint64_t epoch)
-{
-    const struct plx_ring_part *part = &scan->ring->parts[s];
-    bool may = part->use == PLX_RING_BAD || s == scan->segment || s == scan->entered;
-
-    for (unsigned m = 0; m < scan->ring->count && !may; m++)
-        may = plx_scan_uses(scan, m) && part->whole[m] &&
-              plx_uuid_equal(&part->head[m].vdi, &scan->options->vdi) &&
-              part->head[m].epoch >= epoch &&
-              (part->head[m].first_seq >= scan->next || part->head[m].epoch > scan->epoch);
-    return may;
-}
-
-/* SCAN-3 */
-static int look_for_holes(struct plx_scan *scan)
-{
-    uint64_t epoch = plx_max_u64(scan->epoch, scan->first_epoch);
-    int error = 0;
-
-    for (uint32_t s = 0; s < scan->ring->segments && !error; s++) {
-        uint64_t durable;
-
-        if (!may_cover(scan, s, epoch))
-            continue;
-        error = plx_scan_shelve(scan, s);
-        durable = error ? 0 : plx_scan_newest_durable(scan, epoch);
-        if (durable >= scan->next)
-            error = plx_fault_set(scan->fault, PLX_ERR_CORRUPT,
-                                  "%s: writes that were acknowledged are missing: record %llu and "
-                                  "others, up to %llu or more (segment %u)",
-                                  scan->ring->members[0].device->name,
-                                  (unsigned long long)scan->next, (unsigned long long)durable, s);
-    }
-    return error;
-}
-
 /* ---- Making durable ---- */
+
+/* The segment has this header from now on, on all members, when the block is written. */
+static void put_header(struct plx_scan *scan, uint32_t segment,
+                       const struct plx_ring_segment *header, uint8_t *block)
+{
+    struct plx_ring_part *part = &scan->ring->parts[segment];
+
+    plx_format_ring_segment_encode(&scan->ring->id, header, block);
+    for (unsigned m = 0; m < scan->ring->count; m++) {
+        part->head[m] = *header;
+        part->whole[m] = true;
+    }
+}
+
+static int write_all(struct plx_scan *scan, uint32_t segment, uint64_t offset, uint8_t *bytes,
+                     size_t count)
+{
+    struct plx_ring *ring = scan->ring;
+
+    for (unsigned m = 0; m < ring->count; m++) {
+        int error = plx_scan_uses(scan, m)
+                        ? plx_ring_transfer_sync(ring, m, PLX_IO_WRITE, offset, bytes, count)
+                        : 0;
+
+        if (error)
+            plx_ring_member_lost(ring, m, error);
+    }
+    plx_ring_part_changed(ring, segment);
+    return ring->sticky;
+}
 
 static int write_again(struct plx_scan *scan, const struct plx_scanned *batch)
 {
@@ -311,7 +354,7 @@ static int write_again(struct plx_scan *scan, const struct plx_scanned *batch)
         if (plx_scan_uses(scan, m) &&
             plx_format_ring_batch_decode(scan->shelf[m] + batch->at, batch->bytes, &ring->id, &head,
                                          &hash) == 0 &&
-            head.vdi == scan->word && head.first_seq + head.records == batch->last_seq + 1)
+            hash == batch->hash) /* an older epoch's may have the same numbers */
             bytes = scan->shelf[m] + batch->at;
     if (!error && !bytes)
         error = plx_fault_set(scan->fault, PLX_ERR_IO_READ,
@@ -322,28 +365,33 @@ static int write_again(struct plx_scan *scan, const struct plx_scanned *batch)
         return error ? error : plx_scan_nomem(scan->fault);
     memcpy(buffer + PLX_BLOCK_SIZE, bytes, count);
     if (batch->at == PLX_BLOCK_SIZE) {
-        struct plx_ring_segment header = {scan->options->vdi, head.epoch, head.first_seq,
-                                          head.prev_hash};
-
-        plx_format_ring_segment_encode(&ring->id, &header, buffer);
-        for (unsigned m = 0; m < ring->count; m++) {
-            ring->parts[batch->segment].head[m] = header;
-            ring->parts[batch->segment].whole[m] = true;
-        }
+        put_header(scan, batch->segment,
+                   &(struct plx_ring_segment){scan->options->vdi, head.epoch, head.first_seq,
+                                              head.prev_hash, head.proof, head.durable_seq},
+                   buffer);
         offset -= PLX_BLOCK_SIZE;
         count += PLX_BLOCK_SIZE;
     }
-    for (unsigned m = 0; m < ring->count; m++) {
-        if (!plx_scan_uses(scan, m))
-            continue;
-        error = plx_ring_transfer_sync(ring, m, PLX_IO_WRITE, offset,
-                                       buffer + (batch->at == PLX_BLOCK_SIZE ? 0 : PLX_BLOCK_SIZE),
-                                       count);
-        if (error)
-            plx_ring_member_lost(ring, m, error);
-    }
+    error = write_all(scan, batch->segment, offset,
+                      buffer + (batch->at == PLX_BLOCK_SIZE ? 0 : PLX_BLOCK_SIZE), count);
     free(buffer);
-    return ring->sticky;
+    return error;
+}
+
+/* SCAN-7 */
+static int write_proof_again(struct plx_scan *scan)
+{
+    struct plx_ring *ring = scan->ring;
+    uint8_t *block = malloc(PLX_BLOCK_SIZE);
+    int error;
+
+    if (!block)
+        return plx_scan_nomem(scan->fault);
+    put_header(scan, scan->proof_part, &scan->proof_head, block);
+    error = write_all(scan, scan->proof_part, plx_ring_offset(ring, scan->proof_part), block,
+                      PLX_BLOCK_SIZE);
+    free(block);
+    return error;
 }
 
 /* SCAN-5 */
@@ -358,17 +406,32 @@ static int make_durable(struct plx_scan *scan)
             error = write_again(scan, &scan->batches[i]);
             written = true;
         }
-    if (!error && written && (error = plx_ring_flush_members(scan->ring)) != 0)
-        plx_fault_set(scan->fault, error, "%s: %s", scan->ring->members[0].device->name,
-                      plx_error_text(error));
+    if (!error && scan->proof_part != PLX_RING_NOWHERE) {
+        error = write_proof_again(scan);
+        written = true;
+    }
+    if (!error && written)
+        error = plx_ring_flush_members(scan->ring);
+    plx_ring_settle_set(scan->ring);
+    if (scan->ring->sticky)
+        error =
+            plx_fault_set(scan->fault, scan->ring->sticky, "%s: %s",
+                          scan->ring->members[0].device->name, plx_error_text(scan->ring->sticky));
     return error;
 }
 
 /* ---- Opening ---- */
 
+static uint64_t since_of(const struct plx_ring_chain_options *options)
+{
+    return plx_ring_is_marked(&options->mark) ? options->mark.since : options->epoch;
+}
+
 static int scan_init(struct plx_scan *scan, struct plx_ring *ring,
                      const struct plx_ring_chain_options *options, struct plx_fault *fault)
 {
+    int error;
+
     *scan = (struct plx_scan){
         .ring = ring,
         .options = options,
@@ -376,17 +439,21 @@ static int scan_init(struct plx_scan *scan, struct plx_ring *ring,
         .word = plx_format_vdi_word(&options->vdi),
         .shelved = PLX_RING_NOWHERE,
     };
+    error = plx_scan_find_proof(scan);
+    if (error)
+        return error;
     for (unsigned m = 0; m < ring->count; m++) {
         scan->shelf[m] = malloc(ring->segment_bytes);
         scan->unreadable[m] = calloc(plx_scan_blocks(scan), sizeof(bool));
         if (!scan->shelf[m] || !scan->unreadable[m])
             return plx_scan_nomem(fault);
     }
-    return 0;
+    return plx_scan_adopt(scan);
 }
 
 static void scan_done(struct plx_scan *scan)
 {
+    plx_scan_disown(scan);
     for (unsigned m = 0; m < PLX_RING_MEMBERS; m++) {
         free(scan->shelf[m]);
         free(scan->unreadable[m]);
@@ -406,7 +473,8 @@ static int scan_run(struct plx_scan *scan, uint64_t first_epoch, uint64_t last_e
     scan->epoch = scan->options->position.epoch;
     scan->hash_known = false;
     scan->hash = 0;
-    scan->segment = scan->entered = PLX_RING_NOWHERE;
+    scan->segment = PLX_RING_NOWHERE;
+    scan->entered = 0;
     scan->durable = scan->options->position.seq;
     scan->count = 0;
     scan->bytes = 0;
@@ -423,48 +491,83 @@ static int count_aside(void *context, const struct plx_ring_found *found)
     return 0;
 }
 
-/* What is behind the position and was discarded, if anything: only what is older than `since`. */
+/* Counts what is not claimed: from before `since` (discarded), or of an unmarked disk (too new). */
 static int scan_aside(struct plx_scan *scan, struct plx_ring_look *look)
 {
-    const struct plx_ring_chain_options *options = scan->options;
+    uint64_t since = since_of(scan->options);
+    int error = 0;
 
     scan->count = 0;
-    if (options->position.epoch >= options->since)
-        return 0;
-    return scan_run(scan, 0, options->since - 1, count_aside, look);
+    if (scan->options->position.epoch < since)
+        error = scan_run(scan, 0, since - 1, count_aside, look);
+    if (error || look->aside || plx_ring_is_marked(&scan->options->mark))
+        return error;
+    return plx_scan_count_newer(scan, &look->aside); /* RINGED-10 */
 }
 
+/* Without a mark nothing is claimed; only the hash that a new chain continues is looked for. */
 static int scan_claimed(struct plx_scan *scan)
 {
     const struct plx_ring_chain_options *options = scan->options;
-    int error = scan_run(scan, options->since, UINT64_MAX, options->found, options->context);
+    bool marked = plx_ring_is_marked(&options->mark);
+    int error = scan_run(scan, marked ? options->mark.since : 1,
+                         marked ? scan->proof_head.epoch : 0, options->found, options->context);
 
-    return error ? error : look_for_holes(scan);
+    return error || !marked ? error : plx_scan_judge(scan);
+}
+
+static int check_mark(const struct plx_ring *ring, const struct plx_ring_chain_options *options,
+                      struct plx_fault *fault)
+{
+    return plx_ring_is_marked(&options->mark)
+               ? plx_ring_check_mark(ring, &options->vdi, &options->mark, fault)
+               : 0;
 }
 
 int plx_ring_chain_look(struct plx_ring *ring, const struct plx_ring_chain_options *options,
                         struct plx_ring_look *ret_look, struct plx_fault *fault)
 {
     struct plx_ring_look look_now = {.first = options->position.seq + 1};
-    struct plx_scan scan;
-    int error = scan_init(&scan, ring, options, fault);
+    struct plx_scan scan = {0};
+    int error = check_mark(ring, options, fault);
 
+    plx_ring_scan_begin(ring);
     if (!error)
-        error = scan_aside(&scan, &look_now);
-    if (!error)
-        error = scan_claimed(&scan);
+        error = scan_init(&scan, ring, options, fault);
+    error = error ? error : scan_aside(&scan, &look_now);
+    error = error ? error : scan_claimed(&scan);
     look_now.last = scan.next - 1;
     look_now.bytes = scan.bytes;
     scan_done(&scan);
+    plx_ring_scan_end(ring);
     if (!error)
         *ret_look = look_now;
     return error;
 }
 
+int plx_ring_count_newer(struct plx_ring *ring, const struct plx_ring_chain_options *options,
+                         uint64_t *ret_records, struct plx_fault *fault)
+{
+    struct plx_ring_chain_options with = *options;
+    struct plx_scan scan = {0};
+    int error;
+
+    if (check_mark(ring, options, NULL))
+        with.mark = (struct plx_ring_mark){.set = 0};
+    *ret_records = 0;
+    plx_ring_scan_begin(ring);
+    error = scan_init(&scan, ring, &with, fault);
+    error = error ? error : plx_scan_count_newer(&scan, ret_records);
+    scan_done(&scan);
+    plx_ring_scan_end(ring);
+    return error;
+}
+
 static void mark_aside(struct plx_scan *scan)
 {
-    for (size_t i = 0; i < scan->count; i++)
-        scan->ring->parts[scan->batches[i].segment].use = PLX_RING_ASIDE;
+    for (size_t i = 0; i < scan->count; i++) /* but for those that were adopted: PARTS-2 */
+        if (scan->ring->parts[scan->batches[i].segment].use != PLX_RING_BAD)
+            scan->ring->parts[scan->batches[i].segment].use = PLX_RING_ASIDE;
 }
 
 /* All segments of the disk are the chain's, aside, or free. */
@@ -479,6 +582,9 @@ static void settle_parts(struct plx_scan *scan, struct plx_ring_chain *chain)
             plx_ring_chain_add(chain, batch->segment, batch->last_seq);
         ring->parts[batch->segment].last_seq = batch->last_seq;
     }
+    if (chain->named_part != PLX_RING_NOWHERE &&
+        ring->parts[chain->named_part].use != PLX_RING_CHAINED) /* CHAIN-7 */
+        plx_ring_chain_add(chain, chain->named_part, chain->last_seq);
     for (uint32_t s = 0; s < ring->segments; s++)
         if (ring->parts[s].use == PLX_RING_UNKNOWN && plx_ring_part_is_of(ring, s, &chain->vdi))
             plx_ring_part_settle(ring, s, &chain->vdi);
@@ -497,7 +603,8 @@ static int may_open(const struct plx_ring *ring, const struct plx_ring_chain_opt
                     struct plx_fault *fault)
 {
     PLX_ASSERT(!ring->options.read_only && !plx_uuid_is_zero(&options->vdi));
-    if (options->epoch <= options->position.epoch || options->epoch < options->since)
+    if ((options->epoch <= options->position.epoch && !plx_ring_goes_on(ring, options)) ||
+        options->epoch < since_of(options))
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "the disk's epoch %llu is not newer than what it has from the ring",
                              (unsigned long long)options->epoch);
@@ -507,7 +614,7 @@ static int may_open(const struct plx_ring *ring, const struct plx_ring_chain_opt
     if (ring->sticky)
         return plx_fault_set(fault, PLX_ERR_STICKY, "%s: the ring has stopped: %s",
                              ring->members[0].device->name, plx_error_text(ring->sticky));
-    return 0;
+    return check_mark(ring, options, fault);
 }
 
 int plx_ring_chain_open(struct plx_ring *ring, const struct plx_ring_chain_options *options,
@@ -518,22 +625,17 @@ int plx_ring_chain_open(struct plx_ring *ring, const struct plx_ring_chain_optio
     struct plx_scan scan = {0}, aside = {0};
     int error = may_open(ring, options, fault);
 
+    plx_ring_scan_begin(ring);
     if (!error && !chain)
         error = plx_scan_nomem(fault);
     if (!error)
         error = scan_init(&aside, ring, options, fault);
-    if (!error)
-        error = scan_aside(&aside, &look_now);
+    error = error ? error : scan_aside(&aside, &look_now);
+    plx_scan_disown(&aside); /* or plx_scan_find_proof() would believe what was adopted */
     if (!error)
         error = scan_init(&scan, ring, options, fault);
     if (!error)
         error = scan_claimed(&scan);
-    if (!error && scan.count && scan.epoch >= options->epoch)
-        error = plx_fault_set(fault, PLX_ERR_CORRUPT,
-                              "%s: there are records of epoch %llu, and the disk was opened with "
-                              "epoch %llu: the store is older than the ring",
-                              ring->members[0].device->name, (unsigned long long)scan.epoch,
-                              (unsigned long long)options->epoch);
     if (!error)
         error = make_durable(&scan);
     if (!error) {
@@ -546,10 +648,13 @@ int plx_ring_chain_open(struct plx_ring *ring, const struct plx_ring_chain_optio
             .durable_seq = scan.next - 1,
             .done_seq = scan.next - 1,
             .released_seq = options->position.seq,
+            .aside = look_now.aside,
             .hash = scan.hash,
-            .set = options->set,
+            .set = plx_ring_is_marked(&options->mark) ? options->mark.set : ring->set,
             .first = PLX_RING_NOWHERE,
             .current = PLX_RING_NOWHERE,
+            .named_part = scan.proof_part,
+            .proof_part = PLX_RING_NOWHERE,
         };
         mark_aside(&aside);
         settle_parts(&scan, chain);
@@ -560,5 +665,6 @@ int plx_ring_chain_open(struct plx_ring *ring, const struct plx_ring_chain_optio
     free(chain);
     scan_done(&aside);
     scan_done(&scan);
+    plx_ring_scan_end(ring);
     return error;
 }

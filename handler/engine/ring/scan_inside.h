@@ -1,4 +1,5 @@
-/* scan_inside.h - a scan under way: scan.c follows the chain, scan_look.c reads what it looks at.
+/* scan_inside.h - a scan under way: scan.c follows the chain, scan_judge.c tells whether that is
+ * all, scan_look.c reads what they look at.
  */
 #ifndef PLX_SCAN_INSIDE_H
 #define PLX_SCAN_INSIDE_H
@@ -10,6 +11,7 @@ struct plx_scanned {
     uint32_t segment, at, bytes;
     unsigned have; /* a bit for each member that has it, and the header before it */
     uint64_t last_seq;
+    uint64_t hash;
 };
 
 struct plx_scan {
@@ -17,14 +19,19 @@ struct plx_scan {
     const struct plx_ring_chain_options *options;
     struct plx_fault *fault;
     uint64_t word;
+    bool unknown; /* a segment cannot be read from its beginning on, and may be the disk's */
     uint64_t first_epoch, last_epoch; /* what is looked for behind the position */
     uint64_t next;                    /* number of the record that would continue */
-    uint64_t epoch;                   /* of the last batch */
+    uint64_t epoch, proof;            /* of the last batch */
     uint64_t hash;
     bool hash_known;
     uint32_t segment, at; /* behind the last batch; NOWHERE: only a new segment continues it */
-    uint32_t entered;     /* the segment where the position was looked for, or NOWHERE */
+    uint64_t entered;     /* the position was looked for in segments that begin so; 0: in none */
     uint64_t durable;
+    uint32_t proof_part; /* has the proof that the mark names; NOWHERE: there is no mark */
+    struct plx_ring_segment proof_head; /* of the newest one */
+    uint64_t proof_first;     /* the lowest number with which a segment that has the proof begins */
+    uint64_t proof_prev_hash; /* of the batch before that */
     int (*found)(void *context, const struct plx_ring_found *found);
     void *context;
     uint64_t bytes;
@@ -36,9 +43,9 @@ struct plx_scan {
     bool *unreadable[PLX_RING_MEMBERS]; /* for each block */
 };
 
-/* What is wanted at a place. */
+/* The batch that is expected at a block: what must match. */
 struct plx_scan_wanted {
-    uint64_t epoch, first_seq, prev_hash;
+    uint64_t epoch, first_seq, prev_hash, proof;
     bool hash_known;
 };
 
@@ -69,12 +76,27 @@ static inline bool plx_scan_uses(const struct plx_scan *scan, unsigned m)
 int plx_scan_nomem(struct plx_fault *fault);
 /* Reads a segment of all members to the shelf. */
 int plx_scan_shelve(struct plx_scan *scan, uint32_t segment);
-/* In the segment on the shelf, by whoever has it (SCAN-4). */
+/* Looks for the expected batch at block `at` of the segment on the shelf, on any member
+ * (SCAN-4). */
 enum plx_scan_presence plx_scan_look(const struct plx_scan *scan, uint32_t at,
                                      const struct plx_scan_wanted *wanted,
                                      struct plx_scan_sight *ret_sight);
-/* The newest record that a batch of the disk in the segment on the shelf calls durable, of this
- * epoch or a later one. */
-uint64_t plx_scan_newest_durable(const struct plx_scan *scan, uint64_t epoch);
+/* Segments whose headers cannot be believed count as the disk's while it is scanned, if they begin
+ * with a batch of it. */
+int plx_scan_adopt(struct plx_scan *scan);
+void plx_scan_disown(struct plx_scan *scan);
+/* Whether a header of the segment, on any member, has this proof for the disk. */
+bool plx_scan_has_proof(const struct plx_scan *scan, uint32_t segment, uint64_t proof);
+
+/* ---- scan_judge.c ---- */
+
+/* Where the proof lies that the mark names. */
+int plx_scan_find_proof(struct plx_scan *scan);
+/* Of a disk with a mark, when its chain was followed: nothing is missing, and nothing is newer than
+ * the mark. */
+int plx_scan_judge(struct plx_scan *scan);
+/* Adds the records that are newer than those of the mark's proof; without a mark: than the
+ * position, in any segment, because the chain that leads to them may be gone (RINGED-10). */
+int plx_scan_count_newer(struct plx_scan *scan, uint64_t *ret_records);
 
 #endif

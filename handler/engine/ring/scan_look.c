@@ -1,8 +1,15 @@
 /* scan_look.c - what a scan looks at: segments read, of all members, and batches in them.
  *
- * SCAN_LOOK-1  A block that cannot be read is not the end of the chain (SCAN-4): a batch of which
- * it is a part may be there or not. One that lies elsewhere does no harm. Loop: the ring's. Calls
- * are synchronous. Crash story: none, it only reads.
+ * SCAN_LOOK-1  A block that cannot be read is not the end of the chain (SCAN-4): the batch that it
+ *     belongs to may be there or not. A block outside the chain does no harm.
+ * SCAN_LOOK-2  A segment of which no header can be believed may have the chain's end, which no
+ *     later batch confirms (SCAN_JUDGE-1). The segment's first batch repeats what its header said.
+ *     So the segment counts as the disk's for as long as the disk is scanned, but not as what
+ *     distinguishes the ring from its older copies (PARTS-3). If that batch cannot be read either,
+ *     the scan fails. A segment of the chain gets a header again. One that the chain does not need
+ *     stays as it was: it may have a newer proof of another disk (PARTS-2).
+ * Loop: the ring's. Calls are synchronous.
+ * Crash story: none, it only reads.
  */
 #include "engine/ring/scan_inside.h"
 
@@ -60,7 +67,7 @@ static bool is_wanted(const struct plx_scan *scan, const struct plx_ring_batch *
                       const struct plx_scan_wanted *wanted)
 {
     return batch->vdi == scan->word && batch->epoch == wanted->epoch &&
-           batch->first_seq == wanted->first_seq &&
+           batch->first_seq == wanted->first_seq && batch->proof == wanted->proof &&
            (!wanted->hash_known || batch->prev_hash == wanted->prev_hash);
 }
 
@@ -86,21 +93,28 @@ static enum plx_scan_presence look_at(const struct plx_scan *scan, unsigned m, u
                : PLX_SCAN_PRESENT;
 }
 
-static bool same_segment(const struct plx_ring_segment *a, const struct plx_ring_segment *b)
-{
-    return plx_uuid_equal(&a->vdi, &b->vdi) && a->epoch == b->epoch &&
-           a->first_seq == b->first_seq && a->prev_hash == b->prev_hash;
-}
-
 /* Whether the member's header of the segment is the one that its first batch goes with. */
 static bool has_header(const struct plx_scan *scan, unsigned m, uint32_t segment,
                        const struct plx_ring_batch *batch)
 {
     const struct plx_ring_part *part = &scan->ring->parts[segment];
-    struct plx_ring_segment head = {scan->options->vdi, batch->epoch, batch->first_seq,
-                                    batch->prev_hash};
+    const struct plx_ring_segment *head = &part->head[m];
 
-    return part->whole[m] && same_segment(&part->head[m], &head);
+    return part->use != PLX_RING_BAD && part->whole[m] &&
+           plx_uuid_equal(&head->vdi, &scan->options->vdi) && head->epoch == batch->epoch &&
+           head->first_seq == batch->first_seq && head->prev_hash == batch->prev_hash &&
+           head->proof == batch->proof;
+}
+
+bool plx_scan_has_proof(const struct plx_scan *scan, uint32_t segment, uint64_t proof)
+{
+    const struct plx_ring_part *part = &scan->ring->parts[segment];
+    bool has = false;
+
+    for (unsigned m = 0; m < scan->ring->count; m++)
+        has |= plx_scan_uses(scan, m) && part->whole[m] && part->head[m].proof == proof &&
+               plx_uuid_equal(&part->head[m].vdi, &scan->options->vdi);
+    return has;
 }
 
 /* SCAN-4 */
@@ -136,22 +150,58 @@ enum plx_scan_presence plx_scan_look(const struct plx_scan *scan, uint32_t at,
     return PLX_SCAN_PRESENT;
 }
 
-uint64_t plx_scan_newest_durable(const struct plx_scan *scan, uint64_t epoch)
+/* What the header of the segment on the shelf said of a disk whose batch it begins with. */
+static enum plx_scan_presence look_at_first(const struct plx_scan *scan, unsigned m,
+                                            struct plx_ring_segment *ret_head)
 {
-    uint64_t newest = 0, hash;
+    const uint8_t *bytes = scan->shelf[m] + PLX_BLOCK_SIZE;
+    size_t left = scan->ring->segment_bytes - PLX_BLOCK_SIZE;
     struct plx_ring_batch batch;
+    uint64_t hash;
 
-    for (unsigned m = 0; m < scan->ring->count; m++)
-        for (size_t at = PLX_BLOCK_SIZE; plx_scan_uses(scan, m) && at < scan->ring->segment_bytes;
-             at += PLX_BLOCK_SIZE) {
-            size_t left = scan->ring->segment_bytes - at;
+    if (scan->unreadable[m][1])
+        return PLX_SCAN_UNREADABLE;
+    if (plx_format_ring_batch_head(bytes, left, &batch) || batch.vdi != scan->word)
+        return PLX_SCAN_ABSENT;
+    for (uint32_t b = 0; b < batch.bytes / PLX_BLOCK_SIZE; b++)
+        if (scan->unreadable[m][1 + b])
+            return PLX_SCAN_UNREADABLE;
+    if (plx_format_ring_batch_decode(bytes, left, &scan->ring->id, &batch, &hash))
+        return PLX_SCAN_ABSENT;
+    *ret_head = (struct plx_ring_segment){scan->options->vdi, batch.epoch, batch.first_seq,
+                                          batch.prev_hash,    batch.proof, batch.durable_seq};
+    return PLX_SCAN_PRESENT;
+}
 
-            if (plx_format_ring_batch_head(scan->shelf[m] + at, left, &batch) ||
-                batch.vdi != scan->word || batch.epoch < epoch || batch.durable_seq <= newest ||
-                plx_format_ring_batch_decode(scan->shelf[m] + at, left, &scan->ring->id, &batch,
-                                             &hash))
-                continue;
-            newest = batch.durable_seq;
+/* SCAN_LOOK-2 */
+int plx_scan_adopt(struct plx_scan *scan)
+{
+    struct plx_ring *ring = scan->ring;
+
+    for (uint32_t s = 0; s < ring->segments && plx_ring_is_marked(&scan->options->mark); s++) {
+        struct plx_ring_part *part = &ring->parts[s];
+        bool unreadable = false, adopted = false;
+        int error = part->use == PLX_RING_BAD ? plx_scan_shelve(scan, s) : 0;
+
+        if (error)
+            return error;
+        for (unsigned m = 0; m < ring->count && part->use == PLX_RING_BAD; m++) {
+            enum plx_scan_presence presence =
+                plx_scan_uses(scan, m) ? look_at_first(scan, m, &part->head[m]) : PLX_SCAN_ABSENT;
+
+            part->whole[m] = presence == PLX_SCAN_PRESENT;
+            adopted |= part->whole[m];
+            unreadable |= presence == PLX_SCAN_UNREADABLE;
         }
-    return newest;
+        scan->unknown |= unreadable && !adopted;
+    }
+    return 0;
+}
+
+/* What became a part of the chain has its header again. */
+void plx_scan_disown(struct plx_scan *scan)
+{
+    for (uint32_t s = 0; scan->ring && s < scan->ring->segments; s++)
+        if (scan->ring->parts[s].use == PLX_RING_BAD)
+            memset(scan->ring->parts[s].whole, 0, sizeof scan->ring->parts[s].whole);
 }

@@ -22,6 +22,11 @@
  *     allocated, because the collection may still read it. If a request needs room meanwhile, the
  *     blocks come back early and the collection is told so. Data blocks are never held back: a
  *     collection reads no data.
+ * ALLOC-8  store->promised data blocks are left to the carried writes that they were promised to: a
+ *     ring acknowledges a write only when there is room for it. All other allocations, including
+ *     carried writes without a promise, see only the remaining free blocks. A write that is being
+ *     carried keeps its promise, although it has its blocks already, until they are durable,
+ *     because it may fail and be carried again.
  * Loop: the store's loop.
  * Crash story: see extent.c.
  */
@@ -31,7 +36,8 @@
 #include "engine/loop/store.h"
 
 #define DENIED_RETRY_NS 1000000000ull
-#define REFUSED_MAX 3u /* as many useless grants in a row: another extent will not help */
+#define REFUSED_MAX 3u  /* as many useless grants in a row: another extent will not help */
+#define RUN_BLOCKS 256u /* of a disk's data that lie adjacent, if nothing speaks against it */
 
 static bool bit(const struct plx_extent *extent, uint64_t block)
 {
@@ -202,12 +208,60 @@ int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t w
     return plx_alloc_wait(store, type, task);
 }
 
+/* ALLOC-8 */
+static uint64_t unpromised(const struct plx_store *store)
+{
+    uint64_t free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_DATA);
+
+    return free_blocks - plx_min_u64(free_blocks, store->promised);
+}
+
+int plx_alloc_data(struct plx_store *store, uint64_t want, bool promised, struct plx_task *task,
+                   uint64_t *ret_addr, uint64_t *ret_count)
+{
+    uint64_t room = store->promised ? unpromised(store) : UINT64_MAX;
+
+    if (!promised && !room)
+        return plx_alloc_wait(store, PLX_EXTENT_DATA, task);
+    if (!promised) /* else what is taken for later would be another promise's */
+        want = plx_min_u64(plx_max_u64(want, RUN_BLOCKS), room);
+    return plx_alloc_run(store, PLX_EXTENT_DATA, want, task, ret_addr, ret_count);
+}
+
+bool plx_alloc_may_promise(struct plx_store *store, uint64_t blocks)
+{
+    return unpromised(store) >= blocks || !ask(store, PLX_EXTENT_DATA);
+}
+
+bool plx_alloc_promise(struct plx_store *store, uint64_t blocks)
+{
+    if (unpromised(store) < blocks) {
+        ask(store, PLX_EXTENT_DATA);
+        return false;
+    }
+    store->promised += blocks;
+    return true;
+}
+
+void plx_alloc_owe(struct plx_store *store, uint64_t blocks)
+{
+    store->promised += blocks;
+}
+
+void plx_alloc_unpromise(struct plx_store *store, uint64_t blocks)
+{
+    PLX_ASSERT(store->promised >= blocks);
+    store->promised -= blocks;
+    if (blocks)
+        plx_alloc_wake(store);
+}
+
 int plx_alloc_adjacent(struct plx_store *store, uint64_t want, struct plx_task *task,
                        uint64_t *ret_addr)
 {
     uint64_t reserve = store->info.extent_blocks / 4;
 
-    if (plx_alloc_free_blocks(store, PLX_EXTENT_DATA) >= want + reserve)
+    if (unpromised(store) >= want + reserve)
         for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
             if (usable(extent, PLX_EXTENT_DATA) && extent->free_blocks >= want &&
                 take_adjacent(extent, want, ret_addr))
@@ -240,7 +294,10 @@ int plx_alloc_segment_sync(struct plx_store *store, uint64_t *ret_addr)
 
 void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type, uint64_t blocks)
 {
-    if (plx_alloc_free_blocks(store, type) < blocks)
+    uint64_t left =
+        type == PLX_EXTENT_DATA ? unpromised(store) : plx_alloc_free_blocks(store, type);
+
+    if (left < blocks)
         ask(store, type); /* ALLOC-5 */
 }
 

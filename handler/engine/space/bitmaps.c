@@ -37,9 +37,9 @@ static void sync_start(struct plx_store *store)
 {
     struct plx_bitmap_sync *sync = &store->bitmap_sync;
 
-    if (sync->flush_mark != store->flush_failures)
+    if (plx_flush_failed_since(store, sync->flush_mark))
         pages_flushed(store, false); /* by an earlier pass that did not get to its flush */
-    sync->flush_mark = store->flush_failures;
+    sync->flush_mark = plx_flush_mark(store);
     store->freed.before = store->freed.blocks;
     sync->running = sync->joining;
     sync->joining = (struct plx_queue){0};
@@ -182,6 +182,7 @@ void plx_bitmap_sync_init(struct plx_store *store)
     store->bitmap_sync.task.step = sync_step;
 }
 
+/* EXTENT-1 */
 void plx_bitmap_sync(struct plx_store *store, struct plx_task *task)
 {
     plx_queue_push(&store->bitmap_sync.joining, task);

@@ -22,8 +22,8 @@
  *     therefore "never used" if its slot A is zero and its slot B is zero, torn, or of generation
  *     2, the first that is written; an extent with such a page never came into use. If slot A is
  *     zero and slot B has generation 4 or more, the extent counts as used. Either the device lost
- *     slot A, or the first flush failed and slot B was written again. In the second case its bitmap
- *     is empty.
+ *     slot A, or the first flush failed and slot B was written again; an extent of the second kind
+ *     has an empty bitmap.
  * EXTENT-4  The bits of the header pages' own blocks are always set, so that nobody allocates them.
  * EXTENT-5  A header is believed only if it agrees with the grant, because an older bitmap would
  *     call used blocks free. The registry remembers how many states the header had when its owner
@@ -58,8 +58,8 @@ static int check_number(const struct plx_store *store, uint64_t number, struct p
     return plx_fault_set(
         fault, PLX_ERR_CORRUPT,
         number < store->info.extents
-            ? "extent %llu of %llu holds the store's own structures" MAKE_ANEW
-            : "extent %llu is beyond the end of the store, which has %llu" MAKE_ANEW,
+            ? "extent %llu of %llu holds the store's own structures" REBUILD_ADVICE
+            : "extent %llu is beyond the end of the store, which has %llu" REBUILD_ADVICE,
         (unsigned long long)number, (unsigned long long)store->info.extents);
 }
 

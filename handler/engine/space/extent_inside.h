@@ -6,7 +6,7 @@
 #include "engine/loop/store.h"
 
 #define PAGE_BYTES (PLX_EXTENT_PAGE_BITS / 8)
-#define MAKE_ANEW "; 'parallax store rebuild-registry' makes its registry anew from the store"
+#define REBUILD_ADVICE "; 'parallax store rebuild-registry' rebuilds its registry from the store"
 
 static inline uint32_t page_count(const struct plx_store *store)
 {

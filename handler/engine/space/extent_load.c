@@ -75,6 +75,15 @@ static int decode_page(struct plx_extent *extent, uint32_t p, struct plx_extent_
     return 0;
 }
 
+static uint64_t count_used(const struct plx_extent *extent)
+{
+    uint64_t used = 0;
+
+    for (uint64_t i = 0; i < extent->store->info.extent_blocks / 64; i++)
+        used += (unsigned)__builtin_popcountll(extent->bits[i]);
+    return used;
+}
+
 int plx_extent_decode_pages(struct plx_extent *extent, struct plx_extent_page *ret_first,
                             struct plx_fault *fault)
 {
@@ -82,10 +91,15 @@ int plx_extent_decode_pages(struct plx_extent *extent, struct plx_extent_page *r
 
     for (uint32_t p = 0; p < page_count(extent->store) && !error; p++)
         error = decode_page(extent, p, ret_first, fault);
-    if (!error && extent->unused && !extent->fresh && !extent->expected)
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu never came into use",
+    if (error || !extent->unused || extent->fresh || extent->expected)
+        return error;
+    if (count_used(extent) > 2 * page_count(extent->store)) /* EXTENT-3: it was in use, then */
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "extent %llu: its bitmap says that blocks are in use, but a page of "
+                             "it was never written",
                              (unsigned long long)extent->number);
-    return error;
+    return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu never came into use",
+                         (unsigned long long)extent->number);
 }
 
 /* EXTENT-5 */
@@ -109,7 +123,7 @@ int plx_extent_cannot_write_header(const struct plx_extent *extent, int error,
 int plx_extent_header_again(struct plx_extent *extent)
 {
     struct plx_store *store = extent->store;
-    uint64_t mark = store->flush_failures;
+    struct plx_flush_mark mark = plx_flush_mark(store);
     int error;
 
     if (!extent->again)
@@ -123,18 +137,16 @@ int plx_extent_header_again(struct plx_extent *extent)
 static int check_grant(const struct plx_extent *extent, const struct plx_extent_page *first,
                        struct plx_fault *fault)
 {
-    uint64_t states = plx_extent_count_states(extent), used = extent->store->info.extent_blocks;
+    uint64_t states = plx_extent_count_states(extent);
     unsigned long long number = extent->number;
 
-    for (uint64_t i = 0; i < extent->store->info.extent_blocks / 64; i++)
-        used -= 64 - (unsigned)__builtin_popcountll(extent->bits[i]);
     if (states < extent->expected || (extent->unused && extent->expected))
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "extent %llu: its header is older than what was written last: the "
                              "device lost a write that it had acknowledged",
                              number);
     if ((extent->expected && states > extent->expected) ||
-        (extent->fresh && used > 2 * page_count(extent->store)))
+        (extent->fresh && count_used(extent) > 2 * page_count(extent->store)))
         return plx_fault_set(fault, PLX_ERR_REGISTRY,
                              "extent %llu: its header says that it was used since the registry saw "
                              "it last: the registry lost a write",
@@ -253,7 +265,7 @@ static void load_decoded(struct plx_extent *extent)
         extent->sealed = first.sealed;
         if (extent->again) {
             extent->state = LOAD_AGAIN;
-            extent->flush_mark = extent->store->flush_failures;
+            extent->flush_mark = plx_flush_mark(extent->store);
             load_xfer(extent, PLX_IO_WRITE);
             return;
         }

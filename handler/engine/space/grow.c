@@ -20,7 +20,7 @@
  *     somebody else wrote them: they stay, and the call fails with FENCED.
  * GROW-6  No disk is open in this store object. A flush here bypasses the loop, and if it failed, a
  *     disk's log would have to learn of it. Bitmaps do learn of it: the failure counts in
- *     store->flush_failures (TICK-2).
+ *     flush marks (TICK-2).
  * GROW-7  The registry's spans are only added to, behind the present ones, so that what lies in the
  *     registry keeps its place (REGION-9). A new span is at least half as long as all before it, so
  *     that PLX_SYSTEM_SPANS_MAX spans last even for a store that grows by small steps.
@@ -321,29 +321,21 @@ static enum standing standing_of(const struct plx_store *store, struct plx_devic
     return super->volume_index == store->info.volumes ? STANDING_LEFTOVER : STANDING_STRANGER;
 }
 
-/* GROW-11. Reads the headers' first pages. */
+/* GROW-11 */
 static int refuse_used(const struct growth *g, struct plx_device *device,
                        const struct plx_superblock *super)
 {
-    uint64_t blocks = super->extent_blocks;
+    bool used;
+    int error = plx_superblock_was_used(device, &used, g->fault);
 
-    for (uint64_t i = 1;
-         i < super->range[0].extents && (i + 1) * blocks << PLX_BLOCK_SHIFT <= device->bytes; i++) {
-        int error = plx_volume_io(device, PLX_IO_READ, i * blocks << PLX_BLOCK_SHIFT, g->buffer,
-                                  2 * PLX_BLOCK_SIZE);
-
-        if (error)
-            return plx_fault_set(g->fault, error, "%s: cannot be read: %s", device->name,
-                                 plx_error_text(error));
-        if (g->buffer[0] || memcmp(g->buffer, g->buffer + 1, 2 * PLX_BLOCK_SIZE - 1) != 0)
-            return plx_fault_set(g->fault, PLX_ERR_EXISTS,
-                                 "%s: is in use as volume %u of store %s, and %s does not know: it "
-                                 "went back to an older state; put the newer one back (--force "
-                                 "overwrites all that this volume holds)",
-                                 device->name, super->volume_index, super->name,
-                                 g->store->volumes[0].device->name);
-    }
-    return 0;
+    if (error || !used)
+        return error;
+    return plx_fault_set(
+        g->fault, PLX_ERR_EXISTS,
+        "%s: is in use as volume %u of store %s, but %s does not count it, so that "
+        "one went back to an older state; put the newer one back (--force "
+        "overwrites all that this volume holds)",
+        device->name, super->volume_index, super->name, g->store->volumes[0].device->name);
 }
 
 static int check_further(struct growth *g, struct plx_device *device)
@@ -392,8 +384,15 @@ static int join(struct growth *g, struct plx_device *device, const struct plx_su
 {
     struct plx_store *store = g->store;
     struct plx_superblock first = store->volumes[0].super;
+    uint64_t number = g->options->number;
     int error = plx_grow_zero_volume(device, further, g->buffer);
 
+    if (!error && number) {
+        plx_format_number_encode(&further->store, number, g->buffer);
+        error =
+            plx_volume_io(device, PLX_IO_WRITE, (PLX_NUMBER_BLOCK + number % 2) * PLX_BLOCK_SIZE,
+                          g->buffer, PLX_BLOCK_SIZE);
+    }
     if (!error)
         error = plx_superblock_write_first(device, further, g->buffer);
     if (error)

@@ -35,10 +35,13 @@ uint64_t plx_store_due_ns(const struct plx_store *store)
 {
     uint64_t due_ns = UINT64_MAX;
 
-    for (const struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next)
+    for (const struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next) {
         if (!vdi->snapshot)
             due_ns =
                 plx_min_u64(due_ns, plx_min_u64(plx_protect_due_ns(vdi), plx_vouch_due_ns(vdi)));
+        if (vdi->front && vdi->front->due_ns)
+            due_ns = plx_min_u64(due_ns, vdi->front->due_ns(vdi->front));
+    }
     return due_ns;
 }
 

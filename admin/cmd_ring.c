@@ -1,0 +1,479 @@
+/* cmd_ring.c - parallax ring: create, list, info, delete.
+ *
+ * 'list' and 'info' only look, even while a handler has the ring open, and even if only part of a
+ * ring is left. A ring's problems are printed after the list.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attach/host_ring.h"
+#include "cmd.h"
+#include "output.h"
+
+/* ---- Which store ---- */
+
+/* What the ring's store is called here, or was called. NULL: nobody knows. */
+static const char *store_name(const struct plx_host_ring *ring, const struct plx_known *known)
+{
+    return known->volumes ? known->name : ring->way.store[0] ? ring->way.store : NULL;
+}
+
+/* Its store's entry; without volumes: it is not known here. */
+static int find_store(struct plx_cli *cli, const struct plx_host_ring *ring,
+                      struct plx_known *ret_known)
+{
+    *ret_known = (struct plx_known){.volumes = 0};
+    if (!ring->way.identity[0])
+        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                            "nobody can tell which store the ring belongs to");
+    return plx_known_get(cli->session.paths, ring->way.identity, ret_known, &cli->fault);
+}
+
+int plx_cmd_ring_disks(struct plx_cli *cli, const struct plx_host_ring *ring,
+                       struct plx_known *ret_known, struct plx_ring_disks *ret_disks,
+                       struct plx_fault *ret_untold)
+{
+    struct plx_uuid id = {0};
+    int rc = find_store(cli, ring, ret_known);
+
+    if (!rc)
+        rc = plx_session_open(cli, ret_known->name, PLX_SESSION_READ);
+    *ret_untold = (struct plx_fault){0};
+    if (rc)
+        *ret_untold = cli->fault;
+    plx_uuid_parse(ring->way.ring, &id);
+    return plx_ring_disks_look(&id, ring->ring, rc ? NULL : plx_session_store(cli), ring->in_use,
+                               ret_disks, &cli->fault);
+}
+
+/* ---- create ---- */
+
+static int look_at_paths(struct plx_cli *cli, uint64_t size, struct plx_host_ring_options *options)
+{
+    bool made, any = false;
+    int rc = 0;
+
+    options->members = cli->count - 1;
+    for (unsigned i = 0; i < options->members && !rc; i++) {
+        options->path[i] = cli->arguments[i + 1];
+        if (strstr(options->path[i], "://"))
+            return plx_cli_usage(cli, "a ring lies on this host's own disks: a file or a block "
+                                      "device");
+        if (i && !strcmp(options->path[0], options->path[i]))
+            return plx_cli_usage(cli, "%.150s is given twice", options->path[i]);
+        rc = plx_cmd_volume_look(cli, options->path[i], size, &made);
+        any |= made;
+    }
+    options->create_bytes = any ? size : 0;
+    return rc;
+}
+
+static void tell_others(struct plx_cli *cli, const char *store)
+{
+    struct plx_fault why = {0};
+    unsigned told;
+
+    if (plx_session_tell(cli, store, "volumes", &told, &why))
+        why = cli->fault;
+    if (why.code)
+        plx_out_note(cli, "%s: it learns of the ring when it opens the store again", why.text);
+}
+
+static json_t *paths_json(const struct plx_known_ring *ring)
+{
+    json_t *paths = json_array();
+
+    for (unsigned i = 0; i < ring->members; i++)
+        json_array_append_new(paths, plx_out_string(ring->member[i]));
+    return paths;
+}
+
+static uint64_t ring_bytes(const struct plx_ring_super *super)
+{
+    return (uint64_t)super->segments * super->segment_blocks * PLX_BLOCK_SIZE;
+}
+
+int plx_cmd_ring_create(struct plx_cli *cli)
+{
+    struct plx_host_ring_options options = {.force = plx_cli_get(cli, "force")};
+    struct plx_host_ring_made made;
+    char members[PLX_KNOWN_RING_TEXT], text[16];
+    struct plx_name name;
+    uint64_t size = 0;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
+        (rc = plx_cli_size(cli, "size", &size)) || (rc = look_at_paths(cli, size, &options)) ||
+        (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
+        (rc = plx_host_ring_create(cli->session.attach, &options, &made, &cli->fault)))
+        return rc;
+    tell_others(cli, name.store);
+    plx_known_ring_name_members(&made.known, members);
+    plx_text_size(ring_bytes(&made.super), text);
+    plx_out_note(cli,
+                 made.taken_up ? "%s: this host's ring on %s is known again (%s)"
+                               : "%s: this host has a ring on %s now (%s)",
+                 made.known.store, members, text);
+    plx_out_done(cli, json_pack("{s:s,s:s,s:o,s:I,s:b}", "store", made.known.store, "ring",
+                                made.known.ring, "members", paths_json(&made.known), "size_bytes",
+                                (json_int_t)ring_bytes(&made.super), "taken_up", made.taken_up));
+    plx_known_ring_done(&made.known);
+    return 0;
+}
+
+/* ---- What is known of a ring ---- */
+
+static void set_problem(json_t *object, const struct plx_fault *problem)
+{
+    json_object_set_new(object, "problem", plx_out_string(problem->text));
+    json_object_set_new(object, "problem_code", json_string(plx_error_name(problem->code)));
+}
+
+/* What only a ring that could be read has, and only one with a problem. */
+static void set_keys(json_t *object)
+{
+    plx_out_keys(object, "host", "size_bytes", "free_bytes", "bad_bytes", "segment_bytes", "alone",
+                 "problem", "problem_code", NULL);
+}
+
+static void set_number(json_t *object, const char *key, uint64_t number)
+{
+    json_object_set_new(object, key, json_integer((json_int_t)number));
+}
+
+static void describe_sizes(json_t *object, const struct plx_host_ring *ring)
+{
+    struct plx_ring_info info;
+
+    if (!ring->ring)
+        return;
+    plx_ring_get_info(ring->ring, &info);
+    set_number(object, "size_bytes", info.segments * info.segment_bytes);
+    set_number(object, "free_bytes", info.free_segments * info.segment_bytes);
+    set_number(object, "bad_bytes", info.bad_segments * info.segment_bytes);
+    set_number(object, "segment_bytes", info.segment_bytes);
+    json_object_set_new(object, "alone", json_boolean(info.super.alone));
+}
+
+/* As JSON an object each; for people a path, with what is the matter. */
+static json_t *describe_members(const struct plx_cli *cli, const struct plx_host_ring *ring)
+{
+    json_t *list = json_array();
+
+    for (unsigned i = 0; i < ring->members.count; i++) {
+        const struct plx_ring_member_seen *member = &ring->members.member[i];
+        json_t *object = json_pack("{s:o}", "path", plx_out_string(member->path));
+
+        if (member->problem.code)
+            set_problem(object, &member->problem);
+        plx_out_keys(object, "problem", "problem_code", NULL);
+        if (cli->json) {
+            json_array_append(list, object);
+        } else {
+            const char *word = plx_error_name(member->problem.code);
+
+            json_array_append_new(
+                list,
+                json_sprintf("%s%s%s%s", json_string_value(json_object_get(object, "path")),
+                             member->problem.code ? " (" : "", member->problem.code ? word : "",
+                             member->problem.code ? ")" : ""));
+        }
+        json_decref(object);
+    }
+    return list;
+}
+
+static json_t *describe(struct plx_cli *cli, const struct plx_host_ring *ring,
+                        const struct plx_known *known)
+{
+    const char *store = store_name(ring, known);
+    json_t *object = json_pack(
+        "{s:o,s:o,s:o,s:o,s:b}", "store", store ? json_string(store) : json_null(), "store_uuid",
+        ring->way.identity[0] ? json_string(ring->way.identity) : json_null(), "ring",
+        ring->way.ring[0] ? json_string(ring->way.ring) : json_null(), "members",
+        describe_members(cli, ring), "ours", ring->ours);
+
+    if (ring->host_name[0])
+        json_object_set_new(object, "host", plx_out_string(ring->host_name));
+    json_object_set_new(object, "state", json_string(ring->in_use ? "in use" : "idle"));
+    describe_sizes(object, ring);
+    if (plx_host_ring_problem(ring))
+        set_problem(object, plx_host_ring_problem(ring));
+    set_keys(object);
+    return object;
+}
+
+/* ---- list ---- */
+
+/* The error of one ring; 0: it is as it should be. */
+static int list_ring(struct plx_cli *cli, struct plx_table *table, struct plx_known_ring *entry)
+{
+    const struct plx_fault *problem;
+    struct plx_host_ring ring;
+    struct plx_known known;
+    json_t *row;
+    int rc = 0;
+
+    if (entry->problem.code) {
+        row = json_pack("{s:n,s:s}", "store", "store_uuid", entry->identity);
+        set_problem(row, &entry->problem);
+        plx_out_keys(row, "ring", "members", "ours", "state", NULL);
+        set_keys(row);
+        plx_table_row(table, row);
+        return plx_cli_fail(cli, entry->problem.code, "%s", entry->problem.text);
+    }
+    plx_host_ring_look(cli->session.paths, entry, &ring);
+    find_store(cli, &ring, &known); /* a name, if there is one */
+    plx_table_row(table, describe(cli, &ring, &known));
+    problem = plx_host_ring_problem(&ring);
+    if (problem)
+        rc = plx_cli_fail(cli, problem->code, "ring of store %s: %.400s", ring.way.store,
+                          problem->text);
+    plx_known_done(&known);
+    plx_host_ring_close(&ring);
+    return rc;
+}
+
+static int list_all(struct plx_cli *cli, struct plx_table *table)
+{
+    struct plx_known_ring *list;
+    struct plx_fault first = {0};
+    size_t count;
+    int rc = plx_known_ring_list(cli->session.paths, &list, &count, &cli->fault);
+
+    if (rc)
+        return rc;
+    if (!count)
+        plx_out_note(cli, "this host has no ring; 'parallax ring create STORE PATH' makes one");
+    for (size_t i = 0; i < count && !plx_session_stopped(); i++) {
+        rc = list_ring(cli, table, &list[i]);
+        if (rc && first.code)
+            plx_out_note(cli, "%s", cli->fault.text);
+        else if (rc)
+            first = cli->fault;
+    }
+    plx_known_ring_list_free(list, count);
+    if (!first.code)
+        return 0;
+    cli->fault = first;
+    return first.code;
+}
+
+static int list_one(struct plx_cli *cli, struct plx_table *table, const char *store)
+{
+    struct plx_known_ring entry;
+    int rc = plx_known_ring_find(cli->session.paths, store, &entry, &cli->fault);
+
+    return rc ? rc : list_ring(cli, table, &entry);
+}
+
+int plx_cmd_ring_list(struct plx_cli *cli)
+{
+    static const struct plx_column columns[] = {
+        {"store", "STORE", PLX_COLUMN_TEXT},
+        {"members", "MEMBERS", PLX_COLUMN_TEXT},
+        {"size_bytes", "SIZE", PLX_COLUMN_SIZE},
+        {"free_bytes", "FREE", PLX_COLUMN_SIZE},
+        {"state", "STATE", PLX_COLUMN_TEXT},
+        {"problem_code", "PROBLEM", PLX_COLUMN_TEXT},
+        {NULL, NULL, 0},
+    };
+    struct plx_paths *paths;
+    struct plx_table table;
+    struct plx_name name;
+    int rc = cli->count ? plx_cli_name(cli, 0, PLX_NAME_STORE, &name) : 0;
+
+    if (rc || (rc = plx_session_paths(cli, &paths)) || (rc = plx_table_begin(&table, cli, columns)))
+        return rc;
+    rc = cli->count ? list_one(cli, &table, name.store) : list_all(cli, &table);
+    plx_table_end(&table);
+    return rc;
+}
+
+/* ---- info ---- */
+
+static json_t *describe_disk(const struct plx_ring_disk *disk, bool told)
+{
+    json_t *object = json_object();
+    char id[37];
+
+    plx_uuid_text(&disk->id, id);
+    json_object_set_new(object, "vdi", disk->name[0] ? plx_out_string(disk->name) : json_null());
+    json_object_set_new(object, "uuid", json_string(id));
+    json_object_set_new(object, "needed", told ? json_boolean(disk->marked) : json_null());
+    set_number(object, "segments", disk->segments);
+    if (disk->looked) {
+        set_number(object, "records", disk->look.last + 1 - disk->look.first);
+        set_number(object, "bytes", disk->look.bytes);
+        set_number(object, "aside", disk->look.aside);
+        plx_out_set_time(object, "aside_from", disk->look.aside_from_ns);
+        plx_out_set_time(object, "aside_to", disk->look.aside_to_ns);
+    }
+    if (disk->problem.code)
+        set_problem(object, &disk->problem);
+    plx_out_keys(object, "records", "bytes", "aside", "aside_from", "aside_from_ns", "aside_to",
+                 "aside_to_ns", "problem", "problem_code", NULL);
+    return object;
+}
+
+/* told: the store was asked. */
+static json_t *describe_disks(const struct plx_ring_disks *disks, bool told)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < disks->count; i++)
+        json_array_append_new(list, describe_disk(&disks->disk[i], told));
+    return list;
+}
+
+static const struct plx_column info_columns[] = {
+    {"store", "Store", PLX_COLUMN_TEXT},
+    {"store_uuid", "  its UUID", PLX_COLUMN_TEXT},
+    {"ring", "Ring", PLX_COLUMN_TEXT},
+    {"host", "Host", PLX_COLUMN_TEXT},
+    {"members", "Members", PLX_COLUMN_TEXT},
+    {"state", "State", PLX_COLUMN_TEXT},
+    {"size_bytes", "Size", PLX_COLUMN_SIZE},
+    {"free_bytes", "  free", PLX_COLUMN_SIZE},
+    {"bad_bytes", "  damaged", PLX_COLUMN_SIZE},
+    {"segment_bytes", "Segment size", PLX_COLUMN_SIZE},
+    {NULL, NULL, 0},
+};
+
+/* For people, behind what is known of the ring. */
+static void print_disks(struct plx_cli *cli, json_t *list)
+{
+    static const struct plx_column columns[] = {
+        {"vdi", "VDI", PLX_COLUMN_TEXT},
+        {"uuid", "UUID", PLX_COLUMN_TEXT},
+        {"segments", "SEGMENTS", PLX_COLUMN_NUMBER},
+        {"needed", "NEEDED", PLX_COLUMN_TEXT},
+        {"records", "RECORDS", PLX_COLUMN_NUMBER},
+        {"bytes", "BYTES", PLX_COLUMN_SIZE},
+        {"aside", "ASIDE", PLX_COLUMN_NUMBER},
+        {"aside_from", "FROM", PLX_COLUMN_TEXT},
+        {"aside_to", "TO", PLX_COLUMN_TEXT},
+        {"problem_code", "PROBLEM", PLX_COLUMN_TEXT},
+        {NULL, NULL, 0},
+    };
+    struct plx_table table;
+    json_t *row;
+    size_t i;
+
+    if (!json_array_size(list))
+        return;
+    plx_out_line("%s", "");
+    plx_table_begin(&table, cli, columns);
+    json_array_foreach(list, i, row) plx_table_row(&table, json_incref(row));
+    plx_table_end(&table);
+}
+
+/* Behind what could be printed: the ring's own problem, else a disk's, else the store's. */
+static int fail_info(struct plx_cli *cli, const struct plx_host_ring *ring,
+                     const struct plx_ring_disks *disks, const struct plx_fault *untold)
+{
+    const struct plx_fault *problem = plx_host_ring_problem(ring);
+
+    for (size_t i = 0; i < disks->count && !problem; i++)
+        if (disks->disk[i].problem.code)
+            problem = &disks->disk[i].problem;
+    if (!problem && untold->code)
+        problem = untold;
+    return problem ? plx_cli_fail(cli, problem->code, "%s", problem->text) : 0;
+}
+
+int plx_cmd_ring_info(struct plx_cli *cli)
+{
+    struct plx_ring_disks disks = {0};
+    struct plx_host_ring ring;
+    struct plx_known known = {0};
+    struct plx_fault untold;
+    struct plx_paths *paths;
+    json_t *object, *list;
+    int rc;
+
+    if ((rc = plx_session_paths(cli, &paths)) ||
+        (rc =
+             plx_host_ring_open(paths, cli->arguments[0], PLX_RING_LOOK, NULL, &ring, &cli->fault)))
+        return rc;
+    rc = plx_cmd_ring_disks(cli, &ring, &known, &disks, &untold);
+    if (!rc) {
+        object = describe(cli, &ring, &known);
+        list = describe_disks(&disks, !untold.code);
+        if (cli->json)
+            json_object_set(object, "disks", list);
+        plx_out_object(cli, info_columns, object);
+        if (!cli->json)
+            print_disks(cli, list);
+        json_decref(list);
+        rc = fail_info(cli, &ring, &disks, &untold);
+    }
+    plx_ring_disks_done(&disks);
+    plx_known_done(&known);
+    plx_host_ring_close(&ring);
+    return rc;
+}
+
+/* ---- delete ---- */
+
+static void print_deleted(struct plx_cli *cli, const struct plx_known_ring *way, const char *store,
+                          bool there, bool dry_run)
+{
+    char members[PLX_KNOWN_RING_TEXT];
+
+    plx_known_ring_name_members(way, members);
+    if (!there)
+        plx_out_note(cli, "%s the ring on %s; it does not lie there, so nothing is erased",
+                     dry_run ? "would forget" : "forgot", members);
+    else if (dry_run)
+        plx_out_note(cli, "would erase the ring on %s; nothing was changed", members);
+    else
+        plx_out_note(cli, "erased the ring on %s; files that it lay in were not removed", members);
+    plx_out_done(cli, json_pack("{s:o,s:o,s:o,s:b,s:b}", "store",
+                                store ? json_string(store) : json_null(), "ring",
+                                way->ring[0] ? json_string(way->ring) : json_null(), "members",
+                                paths_json(way), "deleted", !dry_run, "dry_run", dry_run));
+}
+
+/* Its members are held already (HOST_RING-3). */
+static int delete_ring(struct plx_cli *cli, struct plx_host_ring *ring, bool dry_run)
+{
+    const struct plx_host_ring_word word = {
+        .force = plx_cli_get(cli, "force"),
+        .unneeded = plx_cli_get(cli, "i-checked-nobody-needs-it"),
+    };
+    struct plx_ring_disks disks = {0};
+    struct plx_known known = {0};
+    struct plx_fault untold;
+    bool there = plx_host_ring_is_there(ring);
+    int rc = plx_cmd_ring_disks(cli, ring, &known, &disks, &untold);
+
+    if (!rc)
+        rc = plx_host_ring_may_go(ring, &disks, untold.code ? &untold : NULL, &word, &cli->fault);
+    if (!rc && !dry_run)
+        rc = plx_host_ring_delete(cli->session.paths, ring, &cli->fault);
+    if (!rc)
+        print_deleted(cli, &ring->way, store_name(ring, &known), there, dry_run);
+    plx_ring_disks_done(&disks);
+    plx_known_done(&known);
+    return rc;
+}
+
+int plx_cmd_ring_delete(struct plx_cli *cli)
+{
+    bool dry_run = plx_cli_get(cli, "dry-run");
+    struct plx_host_ring ring;
+    struct plx_paths *paths;
+    int rc = plx_session_paths(cli, &paths);
+
+    if (!rc)
+        rc = plx_host_ring_open(paths, cli->arguments[0],
+                                dry_run ? PLX_RING_LOOK_ALONE : PLX_RING_ALONE,
+                                plx_session_patience(cli), &ring, &cli->fault);
+    if (rc)
+        return rc;
+    rc = delete_ring(cli, &ring, dry_run);
+    plx_host_ring_close(&ring);
+    return rc;
+}

@@ -1,0 +1,307 @@
+/* host_ring.c - this host's ring of a store is looked at, and deleted.
+ *
+ * HOST_RING-1  A ring that a virtual disk's record names is never deleted, whatever the operator
+ *     says: it may hold writes of the disk that were acknowledged (RING_DISKS-1), and without it
+ *     the disk cannot be used. Such a disk has to drain, or its writes to be discarded, first.
+ * HOST_RING-2  Where the store cannot be asked, or a record of it cannot be read, a ring that may
+ *     hold anything goes only by the operator's word that nobody needs it. --force does not state
+ *     that: it stands for what was set aside, for members that cannot be read, and for a ring of
+ *     another host, all of which no record names.
+ * HOST_RING-3  The members are held exclusively before the store is asked. So no handler marks a
+ *     disk with the ring in between.
+ * HOST_RING-4  The ring is erased first, durably, and then dropped from the list. What is left of
+ *     a deletion that was cut off is deleted again: a member without the ring needs no erasing.
+ * Threads: the caller's.
+ * Crash story: HOST_RING-4.
+ */
+#include "attach/host_ring.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attach/attach_inside.h"
+#include "attach/volumes.h"
+
+#define NAMES_SHOWN 3u
+
+/* ---- Looked at ---- */
+
+const struct plx_fault *plx_host_ring_problem(const struct plx_host_ring *ring)
+{
+    for (unsigned i = 0; i < ring->members.count; i++)
+        if (ring->members.member[i].problem.code)
+            return &ring->members.member[i].problem;
+    return ring->problem.code ? &ring->problem : NULL;
+}
+
+static void load(struct plx_host_ring *ring)
+{
+    const struct plx_ring_member_seen *sound = plx_ring_members_sound(&ring->members);
+    struct plx_env env;
+
+    if (!sound) {
+        ring->problem = ring->members.member[0].problem;
+        return;
+    }
+    snprintf(ring->host_name, sizeof ring->host_name, "%s", sound->super.host_name);
+    plx_attach_init_env(&env);
+    if (plx_ring_members_load(&ring->members,
+                              &(struct plx_ring_options){.env = &env, .read_only = true},
+                              &ring->ring, &ring->problem) == 0)
+        ring->problem.code = 0;
+}
+
+static void settle_host(const struct plx_paths *paths, struct plx_host_ring *ring)
+{
+    const struct plx_ring_member_seen *sound = plx_ring_members_sound(&ring->members);
+    char host[PLX_UUID_TEXT];
+
+    ring->ours = ring->known;
+    if (!sound)
+        return;
+    plx_uuid_text(&sound->super.host, host);
+    ring->ours = strcmp(host, paths->host) == 0;
+}
+
+static int open_known(const struct plx_paths *paths, enum plx_ring_hold hold,
+                      const struct plx_patience *patience, struct plx_host_ring *ring,
+                      struct plx_fault *fault)
+{
+    int error;
+
+    ring->known = true;
+    error = plx_ring_members_open(&ring->members, ring->way.member, ring->way.members, hold, 0,
+                                  patience, fault);
+    if (error)
+        return error;
+    plx_ring_members_check(&ring->members, ring->way.ring);
+    load(ring);
+    settle_host(paths, ring);
+    ring->in_use = hold == PLX_RING_LOOK && plx_ring_members_in_use(&ring->members);
+    return 0;
+}
+
+void plx_host_ring_look(const struct plx_paths *paths, struct plx_known_ring *entry,
+                        struct plx_host_ring *ret_ring)
+{
+    *ret_ring = (struct plx_host_ring){.way = *entry};
+    entry->members = 0;
+    open_known(paths, PLX_RING_LOOK, NULL, ret_ring, NULL); /* looking is never BUSY */
+}
+
+/* A ring that is not known here: all that is known of it lies on this member. */
+static int open_unknown(const struct plx_paths *paths, enum plx_ring_hold hold,
+                        const struct plx_patience *patience, struct plx_host_ring *ring,
+                        struct plx_fault *fault)
+{
+    const struct plx_ring_member_seen *member = &ring->members.member[0];
+    int error =
+        plx_ring_members_open(&ring->members, ring->way.member, 1, hold, 0, patience, fault);
+
+    if (error)
+        return error;
+    if (!member->device || member->problem.code == PLX_ERR_NOT_FOUND)
+        return plx_fault_set(fault, member->problem.code, "%s", member->problem.text);
+    if (!member->problem.code) {
+        plx_uuid_text(&member->super.ring, ring->way.ring);
+        plx_uuid_text(&member->super.store, ring->way.identity);
+    }
+    load(ring);
+    settle_host(paths, ring);
+    ring->in_use = hold == PLX_RING_LOOK && plx_ring_members_in_use(&ring->members);
+    return 0;
+}
+
+/* The ring that is known here and has a member there, if there is one. */
+static int find_by_member(const struct plx_paths *paths, const char *path,
+                          struct plx_host_ring *ring, struct plx_fault *fault)
+{
+    const struct plx_known_ring *found;
+    struct plx_known_ring *list;
+    size_t count;
+    int error = plx_known_ring_list(paths, &list, &count, fault);
+
+    if (error)
+        return error;
+    error = plx_known_ring_at(list, count, path, PLX_SAME, &found, fault);
+    if (!error && found) {
+        ring->known = true;
+        ring->way = *found;
+        list[found - list].members = 0; /* they went along */
+    }
+    plx_known_ring_list_free(list, count);
+    if (error || found)
+        return error;
+    error = plx_volumes_absolute(path, &ring->way.member[0], fault);
+    ring->way.members = !error;
+    return error;
+}
+
+int plx_host_ring_open(const struct plx_paths *paths, const char *what, enum plx_ring_hold hold,
+                       const struct plx_patience *patience, struct plx_host_ring *ret_ring,
+                       struct plx_fault *fault)
+{
+    struct plx_host_ring ring = {.known = !strchr(what, '/')};
+    int error = ring.known ? plx_known_ring_find(paths, what, &ring.way, fault)
+                           : find_by_member(paths, what, &ring, fault);
+
+    if (!error)
+        error = ring.known ? open_known(paths, hold, patience, &ring, fault)
+                           : open_unknown(paths, hold, patience, &ring, fault);
+    if (error)
+        plx_host_ring_close(&ring);
+    else
+        *ret_ring = ring;
+    return error;
+}
+
+void plx_host_ring_close(struct plx_host_ring *ring)
+{
+    if (ring->ring)
+        plx_ring_close(ring->ring);
+    ring->ring = NULL;
+    plx_ring_members_close(&ring->members);
+    plx_known_ring_done(&ring->way);
+}
+
+/* ---- Deleted ---- */
+
+/* "web, db and 4 more", for people: those that have the ring's mark, or those without. */
+static void name_disks(const struct plx_ring_disks *disks, bool marked, char *ret_text, size_t size)
+{
+    size_t shown = 0, more = 0, at = 0;
+
+    ret_text[0] = 0;
+    for (size_t i = 0; i < disks->count; i++) {
+        const struct plx_ring_disk *disk = &disks->disk[i];
+        char id[37];
+
+        if (disk->marked != marked || (!marked && disk->looked && !disk->look.aside))
+            continue;
+        if (shown == NAMES_SHOWN) {
+            more++;
+            continue;
+        }
+        plx_uuid_text(&disk->id, id);
+        at += (size_t)snprintf(ret_text + at, size - at, "%s%.60s", shown++ ? ", " : "",
+                               disk->name[0] ? disk->name : id);
+    }
+    if (more)
+        snprintf(ret_text + at, size - at, " and %zu more", more);
+}
+
+static bool holds_nothing(const struct plx_host_ring *ring)
+{
+    struct plx_ring_info info;
+
+    if (!ring->ring)
+        return false;
+    plx_ring_get_info(ring->ring, &info);
+    return info.free_segments == info.segments;
+}
+
+/* Whether the ring has records that no disk claims, or may have. */
+static bool has_aside(const struct plx_host_ring *ring, const struct plx_ring_disks *disks)
+{
+    struct plx_ring_info info;
+
+    if (!ring->ring) /* what cannot be read may; where no ring lies there is nothing */
+        return plx_host_ring_problem(ring)->code != PLX_ERR_NOT_FOUND;
+    plx_ring_get_info(ring->ring, &info);
+    if (info.bad_segments)
+        return true;
+    for (size_t i = 0; i < disks->count; i++)
+        if (!disks->disk[i].looked || disks->disk[i].look.aside)
+            return true;
+    return false;
+}
+
+/* A member that is not there, or cannot be read; NULL: there is none. One that holds no ring any
+ * more needs no erasing. */
+static const struct plx_fault *lost_member(const struct plx_host_ring *ring)
+{
+    for (unsigned i = 0; i < ring->members.count; i++) {
+        const struct plx_ring_member_seen *member = &ring->members.member[i];
+
+        if (member->problem.code && (!member->device || member->problem.code != PLX_ERR_NOT_FOUND))
+            return &member->problem;
+    }
+    return NULL;
+}
+
+/* HOST_RING-2 */
+static int refuse_harm(const struct plx_host_ring *ring, const struct plx_ring_disks *disks,
+                       struct plx_fault *fault)
+{
+    const struct plx_fault *lost = lost_member(ring);
+    char names[224];
+
+    if (!ring->ours)
+        return plx_fault_set(fault, PLX_ERR_BUSY,
+                             "%.150s is a member of a ring of host %s; if that host does not use "
+                             "it any more, add --force",
+                             ring->way.member[0], ring->host_name);
+    if (lost)
+        return plx_fault_set(fault, PLX_ERR_BUSY,
+                             "%.300s; with --force the ring is deleted all the same", lost->text);
+    if (!has_aside(ring, disks))
+        return 0;
+    name_disks(disks, false, names, sizeof names);
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "the ring may hold writes that were set aside, which no virtual disk "
+                         "needs any more%s%s; with --force they are lost",
+                         names[0] ? ": of " : "", names);
+}
+
+int plx_host_ring_may_go(const struct plx_host_ring *ring, const struct plx_ring_disks *disks,
+                         const struct plx_fault *untold, const struct plx_host_ring_word *word,
+                         struct plx_fault *fault)
+{
+    char names[224];
+
+    if (disks->marked) { /* HOST_RING-1 */
+        name_disks(disks, true, names, sizeof names);
+        return plx_fault_set(
+            fault, PLX_ERR_BUSY,
+            "the ring is needed, for it may hold the newest writes of %s; 'parallax "
+            "vdi set STORE/VDI --ring off' brings them to the store",
+            names);
+    }
+    if (!word->unneeded && !holds_nothing(ring) && (untold || disks->untold))
+        return plx_fault_set(fault, PLX_ERR_UNCONFIRMED,
+                             "%.250s, so nobody knows whether a virtual disk needs the ring; if "
+                             "none does, add --i-checked-nobody-needs-it",
+                             untold ? untold->text : "the record of a virtual disk cannot be read");
+    return word->force || (untold && word->unneeded) ? 0 : refuse_harm(ring, disks, fault);
+}
+
+/* A member that cannot be read, or holds no ring or another one, is left as it is. */
+static bool is_erased(const struct plx_ring_member_seen *member)
+{
+    int code = member->problem.code;
+
+    return member->device && (!code || code == PLX_ERR_CORRUPT || code == PLX_ERR_UNSUPPORTED);
+}
+
+bool plx_host_ring_is_there(const struct plx_host_ring *ring)
+{
+    for (unsigned i = 0; i < ring->members.count; i++)
+        if (is_erased(&ring->members.member[i]))
+            return true;
+    return false;
+}
+
+int plx_host_ring_delete(const struct plx_paths *paths, struct plx_host_ring *ring,
+                         struct plx_fault *fault)
+{
+    int error = 0;
+
+    if (ring->ring) /* which reads from the members */
+        plx_ring_close(ring->ring);
+    ring->ring = NULL;
+    for (unsigned i = 0; i < ring->members.count && !error; i++) /* HOST_RING-4 */
+        if (is_erased(&ring->members.member[i]))
+            error = plx_ring_erase(ring->members.member[i].device, fault);
+    return error || !ring->known ? error : plx_known_ring_remove(paths, ring->way.identity, fault);
+}

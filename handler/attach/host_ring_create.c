@@ -1,0 +1,413 @@
+/* host_ring_create.c - this host's ring of a store is made, or taken up again.
+ *
+ * HOST_RING_CREATE-1  Order: it is tried whether the ring can be entered; the store allows rings,
+ *     durably; the ring is made on its members; it is entered. Nothing uses a ring that is not
+ *     entered, and a store that allows rings without having one lacks nothing.
+ * HOST_RING_CREATE-2  The members are held exclusively all the time (RING_MEMBERS-1). So no member
+ *     becomes somebody else's volume or ring between the look at it and its superblock.
+ * HOST_RING_CREATE-3  A ring is never made over a volume of a store, known here or not, nor over a
+ *     ring that may hold what a store lacks, whatever --force says. Data of others takes --force.
+ * HOST_RING_CREATE-4  The beginning of each member is erased, so that no other program finds what
+ *     was there before.
+ * HOST_RING_CREATE-5  A ring of this host and this store is taken up as it is, if all its members
+ *     are given and no others: it may hold writes that the store lacks. A ring of another host or
+ *     of another store is never taken up.
+ * HOST_RING_CREATE-6  Files get all their blocks when the ring is made: a ring that finds its file
+ *     system full could not keep what it is about to acknowledge.
+ * HOST_RING_CREATE-7  What fails before the first write to a member has changed no member. What
+ *     fails later leaves none that looks like a ring.
+ * HOST_RING_CREATE-8  A ring that is entered already is taken up where it lies now, if a member
+ *     that is entered does not hold it any more, and each that still does is given: it was moved,
+ *     or its device has another name. Otherwise a copy would be taken for the ring. Nothing else is
+ *     made of the members that are given then, and no file is created.
+ * Threads: the caller's.
+ * Crash story: what is left is nothing, a store that allows rings, a ring on the first member only,
+ *   which is made again with --force, or one on all members, which is taken up.
+ */
+#include "attach/host_ring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "attach/attach_inside.h"
+#include "attach/occupied.h"
+#include "attach/volumes.h"
+#include "engine/loop/volume.h"
+
+#define BYTES_MIN (PLX_RING_SEGMENTS_AT + 2 * PLX_RING_SEGMENT_BYTES)
+#define HEAD_BYTES ((size_t)PLX_RING_SEGMENTS_AT) /* before the first segment */
+#define TAIL_BYTES ((size_t)64 << 10)             /* where backups of partition tables lie */
+
+struct creation {
+    struct plx_attach *attach;
+    const struct plx_host_ring_options *options;
+    struct plx_known_ring known;
+    struct plx_ring_members members;
+    uint8_t *buffer;          /* of HEAD_BYTES, for erasing */
+    bool written;             /* HOST_RING_CREATE-7 */
+    struct plx_fault refused; /* code not 0: the store's ring is entered already */
+    struct plx_fault *fault;
+};
+
+/* ---- Whether the members may be a ring's ---- */
+
+static bool is_zero(const uint8_t *bytes, size_t size)
+{
+    return !bytes[0] && !memcmp(bytes, bytes + 1, size - 1);
+}
+
+static int refuse_data_at(struct plx_device *device, uint64_t at, void *buffer, size_t bytes,
+                          struct plx_fault *fault)
+{
+    int error = plx_volume_io(device, PLX_IO_READ, at, buffer, bytes);
+
+    if (error)
+        return plx_fault_set(fault, error, "%s: cannot read: %s", device->name,
+                             plx_error_text(error));
+    return is_zero(buffer, bytes)
+               ? 0
+               : plx_fault_set(fault, PLX_ERR_EXISTS,
+                               "%s: holds data already; --force overwrites it", device->name);
+}
+
+static int refuse_data(struct plx_device *device, struct plx_fault *fault)
+{
+    uint64_t end = device->bytes & ~(uint64_t)(PLX_BLOCK_SIZE - 1);
+    uint8_t *buffer = aligned_alloc(PLX_BLOCK_SIZE, HEAD_BYTES);
+    int error = buffer ? plx_occupied_refuse_data(device, fault)
+                       : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+
+    if (!error)
+        error = refuse_data_at(device, 0, buffer, HEAD_BYTES, fault);
+    if (!error)
+        error = refuse_data_at(device, end - TAIL_BYTES, buffer, TAIL_BYTES, fault);
+    free(buffer);
+    return error;
+}
+
+/* HOST_RING_CREATE-3 */
+static int refuse_volume(struct plx_device *device, struct plx_fault *fault)
+{
+    struct plx_superblock_info store;
+    int error = plx_superblock_probe(device, &store, NULL);
+
+    if (error && error != PLX_ERR_CORRUPT && error != PLX_ERR_UNSUPPORTED)
+        return 0;
+    return plx_fault_set(fault, PLX_ERR_EXISTS,
+                         "%s is a volume of a store, or a copy of one: no ring is made over it, "
+                         "with --force neither; choose another device",
+                         device->name);
+}
+
+int plx_host_ring_check_contents(struct plx_device *device, bool force, struct plx_fault *fault)
+{
+    int error;
+
+    if (device->bytes < BYTES_MIN)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%s: too small: %llu bytes; a ring's member needs at least %llu MiB",
+                             device->name, (unsigned long long)device->bytes,
+                             (unsigned long long)(BYTES_MIN >> 20));
+    error = refuse_volume(device, fault);
+    if (error)
+        return error;
+    error = plx_ring_members_refuse(device, fault);
+    return error || force ? error : refuse_data(device, fault);
+}
+
+static int check_member(struct creation *c, struct plx_device *device)
+{
+    int error = plx_occupied_refuse_place(&c->attach->paths, device, NULL, c->fault);
+
+    return error ? error : plx_host_ring_check_contents(device, c->options->force, c->fault);
+}
+
+/* ---- A ring that is there ---- */
+
+static void fill_known(struct creation *c, const struct plx_ring_super *super)
+{
+    plx_uuid_text(&super->ring, c->known.ring);
+}
+
+/* HOST_RING_CREATE-5. *ret_found: it is this host's ring of this store, and these are its members.
+ */
+static int find_own(struct creation *c, bool *ret_found)
+{
+    const struct plx_ring_member_seen *sound = plx_ring_members_sound(&c->members);
+    char store[PLX_UUID_TEXT], host[PLX_UUID_TEXT];
+    unsigned same = 0;
+
+    *ret_found = false;
+    if (!sound)
+        return 0;
+    plx_uuid_text(&sound->super.store, store);
+    plx_uuid_text(&sound->super.host, host);
+    if (strcmp(store, c->known.identity) != 0 || strcmp(host, c->attach->paths.host) != 0)
+        return 0; /* check_member() has the words */
+    for (unsigned i = 0; i < c->members.count; i++)
+        same += !c->members.member[i].problem.code &&
+                plx_uuid_equal(&c->members.member[i].super.ring, &sound->super.ring);
+    if (same != c->members.count)
+        return 0; /* likewise */
+    *ret_found = same == sound->super.members;
+    return *ret_found ? 0
+                      : plx_fault_set(c->fault, PLX_ERR_EXISTS,
+                                      "%s is one of two members of this host's ring of store %s; "
+                                      "give both to take the ring up again, or end it by "
+                                      "'parallax ring delete %s'",
+                                      sound->path, c->known.store, sound->path);
+}
+
+/* HOST_RING_CREATE-8. A member that is where it was has to be given, too. */
+static bool is_moved(const struct creation *c, const struct plx_known_ring *entered)
+{
+    struct plx_ring_members old;
+    unsigned gone = 0, left = 0;
+
+    if (plx_ring_members_open(&old, entered->member, entered->members, PLX_RING_LOOK, 0, NULL,
+                              NULL))
+        return false;
+    plx_ring_members_check(&old, entered->ring);
+    for (unsigned i = 0; i < old.count; i++) {
+        bool given = false;
+
+        for (unsigned j = 0; j < c->known.members; j++)
+            given |= strcmp(entered->member[i], c->known.member[j]) == 0;
+        gone += old.member[i].problem.code != 0;
+        left += !old.member[i].problem.code && !given;
+    }
+    plx_ring_members_close(&old);
+    return gone && !left;
+}
+
+/* HOST_RING_CREATE-8. Sets the words of the refusal where it is not so. */
+static int check_moved(struct creation *c, bool found)
+{
+    const struct plx_ring_member_seen *sound = plx_ring_members_sound(&c->members);
+    struct plx_known_ring entered;
+    char ring[PLX_UUID_TEXT];
+    bool moved = false;
+    int error = found ? plx_known_ring_get(&c->attach->paths, c->known.identity, &entered, c->fault)
+                      : PLX_ERR_EXISTS;
+
+    if (!error) {
+        plx_uuid_text(&sound->super.ring, ring);
+        moved = strcmp(ring, entered.ring) == 0 && is_moved(c, &entered);
+        plx_known_ring_done(&entered);
+    }
+    return moved ? 0 : plx_fault_set(c->fault, c->refused.code, "%s", c->refused.text);
+}
+
+/* HOST_RING_CREATE-1. A store restored from an older backup may have lost its feature bit for
+ * rings. */
+static int allow_ring(struct creation *c)
+{
+    const struct plx_attach_growth growth = {.allow = plx_store_allow_ring};
+    struct plx_grown grown = {0};
+
+    return plx_store_allows_ring(c->attach->store)
+               ? 0
+               : plx_attach_grow(c->attach, &growth, &grown, c->fault);
+}
+
+static int take_up(struct creation *c)
+{
+    int error = allow_ring(c);
+
+    if (!error)
+        fill_known(c, &plx_ring_members_sound(&c->members)->super);
+    return error;
+}
+
+/* ---- Making one ---- */
+
+/* HOST_RING_CREATE-6 */
+int plx_host_ring_allocate_file(struct plx_device *device, struct plx_fault *fault)
+{
+    int fd = open(device->name, O_RDWR | O_CLOEXEC | O_NONBLOCK), number;
+    struct stat st;
+
+    number = fd < 0 || fstat(fd, &st) ? errno : 0;
+    if (!number && S_ISREG(st.st_mode))
+        number = posix_fallocate(fd, 0, (off_t)device->bytes);
+    if (!number && S_ISREG(st.st_mode) && fsync(fd))
+        number = errno;
+    if (fd >= 0)
+        close(fd);
+    return number ? plx_fault_set(fault, plx_paths_error(number),
+                                  "%s: cannot get all blocks of the file: %s", device->name,
+                                  strerror(number))
+                  : 0;
+}
+
+/* HOST_RING_CREATE-4 */
+static int erase_head(struct creation *c, struct plx_device *device)
+{
+    int error;
+
+    memset(c->buffer, 0, HEAD_BYTES);
+    error = plx_volume_io(device, PLX_IO_WRITE, 0, c->buffer, HEAD_BYTES);
+    if (!error && device->volatile_cache)
+        error = plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
+    return error ? plx_fault_set(c->fault, error, "%s: %s", device->name, plx_error_text(error))
+                 : 0;
+}
+
+static int write_ring(struct creation *c)
+{
+    struct plx_ring_create_options options = {
+        .replace = true}; /* HOST_RING_CREATE-2, HOST_RING_CREATE-3 */
+    struct plx_device *devices[PLX_RING_MEMBERS];
+    struct plx_env env;
+    int error = 0;
+
+    c->written = true;
+    plx_attach_init_env(&env);
+    options.env = &env;
+    plx_uuid_parse(c->known.identity, &options.store);
+    plx_uuid_parse(c->attach->paths.host, &options.host);
+    snprintf(options.host_name, sizeof options.host_name, "%s", c->attach->paths.host_name);
+    for (unsigned i = 0; i < c->members.count && !error; i++) {
+        devices[i] = c->members.member[i].device;
+        error = erase_head(c, devices[i]);
+    }
+    if (!error)
+        error = plx_ring_create(devices, c->members.count, &options, c->fault);
+    if (!error)
+        error = plx_ring_recognise(devices[0], &c->members.member[0].super, c->fault);
+    if (!error)
+        fill_known(c, &c->members.member[0].super);
+    return error;
+}
+
+static int make_ring(struct creation *c)
+{
+    int error = 0;
+
+    for (unsigned i = 0; i < c->members.count && !error; i++)
+        error = check_member(c, c->members.member[i].device);
+    for (unsigned i = 0; i < c->members.count && !error; i++)
+        error = plx_host_ring_allocate_file(c->members.member[i].device, c->fault);
+    if (!error)
+        error = allow_ring(c);
+    return error ? error : write_ring(c);
+}
+
+/* ---- All of it ---- */
+
+static int begin(struct creation *c)
+{
+    const struct plx_host_ring_options *options = c->options;
+    int error = 0;
+
+    if (!c->attach->paths.host[0])
+        return plx_fault_set(c->fault, PLX_ERR_PERMISSION,
+                             "this host has no id, for its state directory cannot be written");
+    snprintf(c->known.identity, sizeof c->known.identity, "%s", c->attach->known.identity);
+    snprintf(c->known.store, sizeof c->known.store, "%s", c->attach->known.name);
+    plx_uuid_random(c->known.ring); /* until it has its own */
+    for (unsigned i = 0; i < options->members && !error; i++) {
+        error = plx_volumes_absolute(options->path[i], &c->known.member[i], c->fault);
+        c->known.members += !error;
+    }
+    if (error)
+        return error;
+    error = plx_known_ring_try(&c->attach->paths, &c->known, c->attach->options.patience, c->fault);
+    if (error == PLX_ERR_EXISTS) { /* HOST_RING_CREATE-8 */
+        c->refused = *c->fault;
+        error = 0;
+    }
+    c->buffer = error ? NULL : aligned_alloc(PLX_BLOCK_SIZE, HEAD_BYTES);
+    return error || c->buffer ? error : plx_fault_set(c->fault, PLX_ERR_NOMEM, "out of memory");
+}
+
+/* Whether it is a volume of the ring's own store, which this command has open. */
+static bool is_own_volume(const struct creation *c, struct plx_device *device)
+{
+    struct plx_superblock_info store;
+    char identity[PLX_UUID_TEXT];
+
+    if (plx_superblock_probe(device, &store, NULL))
+        return false;
+    plx_uuid_text(&store.identity, identity);
+    return strcmp(identity, c->known.identity) == 0;
+}
+
+/* A volume of a known store is refused before anybody waits for whoever has it open. */
+static int refuse_volumes(struct creation *c)
+{
+    struct plx_ring_members members;
+    int error = plx_ring_members_open(&members, c->known.member, c->known.members, PLX_RING_LOOK, 0,
+                                      NULL, c->fault);
+
+    if (error)
+        return error;
+    for (unsigned i = 0; i < members.count && error != PLX_ERR_EXISTS; i++) {
+        struct plx_device *device = members.member[i].device;
+
+        if (device)
+            error = is_own_volume(c, device) ? refuse_volume(device, c->fault)
+                    : c->refused.code
+                        ? 0 /* no ring is made of it */
+                        : plx_occupied_refuse_place(&c->attach->paths, device, NULL, c->fault);
+    }
+    plx_ring_members_close(&members);
+    return error == PLX_ERR_EXISTS ? error : 0; /* what else is in the way shows later */
+}
+
+static int open_members(struct creation *c)
+{
+    uint64_t create_bytes = c->refused.code ? 0 : c->options->create_bytes;
+    int error =
+        plx_ring_members_open(&c->members, c->known.member, c->known.members, PLX_RING_ALONE,
+                              create_bytes, c->attach->options.patience, c->fault);
+
+    for (unsigned i = 0; i < c->members.count && !error; i++)
+        if (!c->members.member[i].device)
+            error = plx_fault_set(c->fault, c->members.member[i].problem.code, "%s",
+                                  c->members.member[i].problem.text);
+    return error;
+}
+
+/* HOST_RING_CREATE-7. What was made a member, of a ring that is not entered, is none any more. */
+static void give_up(struct creation *c)
+{
+    for (unsigned i = 0; i < c->members.count && c->written; i++)
+        plx_ring_erase(c->members.member[i].device, NULL);
+    plx_ring_members_abandon(&c->members);
+}
+
+int plx_host_ring_create(struct plx_attach *a, const struct plx_host_ring_options *options,
+                         struct plx_host_ring_made *ret_made, struct plx_fault *fault)
+{
+    struct creation c = {.attach = a, .options = options, .fault = fault};
+    bool found = false;
+    int error = begin(&c);
+
+    if (!error)
+        error = refuse_volumes(&c);
+    if (!error)
+        error = open_members(&c);
+    if (!error)
+        error = find_own(&c, &found);
+    if (c.refused.code && error != PLX_ERR_BUSY)
+        error = check_moved(&c, !error && found);
+    if (!error)
+        error = found ? take_up(&c) : make_ring(&c);
+    if (!error)
+        error = plx_known_ring_put(&a->paths, &c.known, a->options.patience, fault);
+    if (error) {
+        give_up(&c);
+        plx_known_ring_done(&c.known);
+    } else {
+        *ret_made = (struct plx_host_ring_made){c.known, c.members.member[0].super, found};
+    }
+    plx_ring_members_close(&c.members);
+    free(c.buffer);
+    return error;
+}

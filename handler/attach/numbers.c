@@ -1,0 +1,308 @@
+/* numbers.c - see numbers.h.
+ *
+ * NUMBERS-1  The further volumes get a new number first, durably, and then the home page gets it.
+ *     So a volume never has a lower number than the home page. If one has, it went back to an
+ *     older state, or its device lost a write that it had acknowledged. Then nothing is opened,
+ *     neither for reading nor for writing. The registry is told nothing, so the newer volume only
+ *     has to be put back.
+ * NUMBERS-2  A number that is one above the home page's was being written when a process died. The
+ *     home page gets it before the next number begins. A number that is higher still proves that
+ *     volume 0 went back. So both slots of the home page have the number, durably, before anything
+ *     else: one slot alone may be lost, or be written once more by a host that was paused.
+ * NUMBERS-3  Whoever writes numbers holds PLX_BYTE_HOME, and writes those of all volumes that the
+ *     store has. One that is joining has the home page's number before volume 0 counts it. So a
+ *     volume without a number is older than the first number of the store.
+ * NUMBERS-4  The number rises at the opening of a process beside which nobody has the store open,
+ *     and at the closing of the last one. It can tell, for it gets PLX_BYTE_OPEN of volume 1
+ *     exclusively (VOLUMES-6). A store of one volume has no numbers.
+ * NUMBERS-5  A number that may not have been read proves nothing: a slot is damaged (then the home
+ *     page has none until the next one is written), or an older program has written the home page,
+ *     which leaves 0 there. The next number that is written is then higher than all that were
+ *     read.
+ * NUMBERS-6  A rebuild takes the volumes as they are, and gives all of them a number that none had.
+ *     So a newer volume that is put back later counts as one that went back: what the store did
+ *     since, it does not know of.
+ * NUMBERS-7  While the store is in doubt, or the registry has it that volume 0 went back
+ *     (REBUILD-11), the number does not rise: the newer volume 0 may still be put back, and is not
+ *     to look older then. Nor does it rise while a superblock has to be written again (ATTACH-15).
+ * What numbers do not find: a copy of a volume that was made while the store was open, and put back
+ *   after that opening was killed; and a volume 0 that went back by one number only (NUMBERS-2).
+ * Threads: as in numbers.h.
+ * Crash story: some volumes have the next number, and the home page does not (NUMBERS-2). A torn
+ *   write leaves the number before in the other slot, and a damaged slot (NUMBERS-5).
+ */
+#include "attach/numbers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "attach/attach_inside.h"
+#include "attach/volumes.h"
+#include "registry/lost.h"
+
+enum raise_when { AT_OPENING, AT_CLOSING, WHEN_JOINED, AT_REBUILDING };
+
+/* What the volumes say, compared with the home page. */
+struct numbers {
+    const struct plx_store *store;
+    struct plx_uuid id;
+    struct plx_number home;
+    uint64_t highest;
+    bool unknown;     /* NUMBERS-5: of the home page */
+    bool interrupted; /* NUMBERS-2 */
+    bool back, ahead; /* a further volume went back; volume 0 did */
+    unsigned volume;  /* of the former the first, of the latter one that proves it */
+};
+
+struct raising {
+    struct plx_attach *attach; /* NULL: AT_REBUILDING */
+    const struct plx_store *store;
+    enum raise_when when;
+    bool waits; /* NUMBERS-7: nothing is written */
+    bool again;
+};
+
+static unsigned count_volumes(const struct plx_store *store)
+{
+    struct plx_store_info info;
+
+    plx_store_get_info(store, &info);
+    return info.volumes;
+}
+
+static void compare(const struct plx_store *store, const struct plx_number *home,
+                    struct numbers *ret)
+{
+    struct plx_store_info info;
+
+    plx_store_get_info(store, &info);
+    *ret = (struct numbers){.store = store,
+                            .id = info.id,
+                            .home = *home,
+                            .highest = home->number,
+                            .unknown = home->damaged || !home->number};
+    for (unsigned i = 1; i < info.volumes; i++) {
+        struct plx_number number;
+
+        plx_number_read(plx_store_device(store, i), &info.id, &number);
+        ret->highest = plx_max_u64(ret->highest, number.number);
+        if (ret->unknown)
+            continue;
+        if (number.number < home->number && !number.damaged && !ret->back) {
+            ret->back = true;
+            ret->volume = i;
+        }
+        if (number.number > home->number + 1 && !ret->ahead && !ret->back) {
+            ret->ahead = true;
+            ret->volume = i;
+        }
+        ret->interrupted = ret->interrupted || number.number == home->number + 1;
+    }
+}
+
+/* NUMBERS-1, NUMBERS-2 */
+static int judge(const struct plx_attach *a, const struct numbers *n, struct plx_fault *fault)
+{
+    const char *name = plx_store_device(n->store, n->back ? n->volume : 0)->name;
+    char witness[100] = "";
+
+    if (!n->back && !n->ahead)
+        return 0;
+    if (n->ahead && !n->back)
+        snprintf(witness, sizeof witness, ", for %.80s is newer",
+                 plx_store_device(n->store, n->volume)->name);
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "%.120s went back to an older state%s: it lacks what was written to store "
+                         "%s since; put the newer one back; only if there is none, 'parallax store "
+                         "rebuild-registry %s' goes on with what is there, and then it is too late "
+                         "for the newer one",
+                         name, witness, a->known.name, a->known.name);
+}
+
+static int write_all(const struct numbers *n, uint64_t next, struct plx_fault *fault)
+{
+    int error = 0;
+
+    for (unsigned i = 1; i < count_volumes(n->store) && !error; i++)
+        error = plx_number_write(plx_store_device(n->store, i), &n->id, next, fault);
+    return error;
+}
+
+/* NUMBERS-4. And then, VOLUMES-6. */
+static int ask_alone(const struct plx_store *store, enum raise_when when, bool *ret_alone,
+                     struct plx_fault *fault)
+{
+    struct plx_bytelock *locks = plx_store_device(store, 1)->used;
+
+    *ret_alone = when == WHEN_JOINED || when == AT_REBUILDING ||
+                 (locks && !locks->ops->set(locks, PLX_BYTE_OPEN, PLX_BYTE_EXCLUSIVE));
+    return when == AT_REBUILDING ? 0 : plx_volumes_share_open(store, fault);
+}
+
+/* NUMBERS-3. Another process may have added volumes, and have told nobody yet. */
+static bool knows_all(const struct plx_store *store)
+{
+    struct plx_superblock_info info;
+
+    return !plx_superblock_probe(plx_store_device(store, 0), &info, NULL) &&
+           info.volumes == count_volumes(store);
+}
+
+/* NUMBERS-7. The registry may ask the tenancy, so it is not asked while that raises. */
+static bool waits_for_newer(struct plx_attach *a)
+{
+    struct plx_registry_lost *list;
+    struct plx_registry_store row;
+    struct plx_store_info info;
+    bool waits;
+    size_t count;
+
+    plx_store_get_info(a->store, &info);
+    waits = !plx_registry_store_get(a->registry, a->known.uuid, &row) && row.doubt[0];
+    if (waits || plx_registry_lost_list(a->registry, a->row.id, &list, &count))
+        return waits;
+    for (size_t i = 0; i < count; i++)
+        waits = waits || list[i].slot == 2 * info.vdi_slots;
+    free(list);
+    return waits;
+}
+
+/* A number that cannot be written is no reason not to use the store: the home page keeps the one
+ * that all have (NUMBERS-2). */
+static int raise(void *context, const struct plx_number *home, uint64_t *ret_next,
+                 struct plx_fault *fault)
+{
+    struct raising *r = context;
+    struct plx_fault why;
+    struct numbers n;
+    uint64_t next;
+    bool alone;
+    int error = ask_alone(r->store, r->when, &alone, fault);
+
+    if (error)
+        return error;
+    compare(r->store, home, &n);
+    error = r->when == AT_REBUILDING ? 0 : judge(r->attach, &n, fault);
+    if (error || !alone || r->waits || (r->when == AT_CLOSING && !knows_all(r->store)))
+        return error;
+    /* NUMBERS-5, NUMBERS-6 */
+    next = n.unknown || r->when == AT_REBUILDING ? n.highest + 1 : home->number + 1;
+    error = write_all(&n, next, &why);
+    if (error && r->when == AT_REBUILDING)
+        return plx_fault_set(fault, error, "%s", why.text);
+    if (error) {
+        plx_attach_env_event(&r->attach->env, error, why.text);
+        return 0;
+    }
+    r->again = n.interrupted;
+    *ret_next = next;
+    return 0;
+}
+
+static int raise_by(struct raising *r, struct plx_tenancy *tenancy, struct plx_fault *fault)
+{
+    const struct plx_number_raise how = {.raise = raise, .context = r};
+    int error;
+
+    r->waits = r->attach && (plx_store_behind(r->store) || waits_for_newer(r->attach));
+    do {
+        r->again = false;
+        error = plx_tenancy_number(tenancy, &how, fault);
+    } while (!error && r->again); /* NUMBERS-2 */
+    return error;
+}
+
+/* Others may write numbers meanwhile. So none that was read after the home page counts as lower
+ * than that, and none that was read before it as higher. */
+static int look(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_device *first = plx_store_device(a->store, 0);
+    struct plx_store_info info;
+    struct plx_number home, then;
+    struct numbers n;
+
+    plx_store_get_info(a->store, &info);
+    if (plx_number_home(first, &info.id, &home, NULL))
+        return 0; /* whose the store is, others ask */
+    compare(a->store, &home, &n);
+    if (n.ahead && (plx_number_home(first, &info.id, &then, NULL) || then.number != home.number))
+        n.ahead = false;
+    return judge(a, &n, fault);
+}
+
+int plx_numbers_opened(struct plx_attach *a, struct plx_fault *fault)
+{
+    return count_volumes(a->store) < 2 ? 0 : look(a, fault);
+}
+
+int plx_numbers_open(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct raising r = {.attach = a, .store = a->store, .when = AT_OPENING};
+
+    int error = count_volumes(a->store) < 2 ? 0 : raise_by(&r, a->tenancy, fault);
+
+    a->numbered = !error;
+    return error;
+}
+
+void plx_numbers_closing(struct plx_attach *a)
+{
+    struct raising r = {.attach = a, .store = a->store, .when = AT_CLOSING};
+
+    if (a->numbered && a->tenancy && count_volumes(a->store) > 1 &&
+        !plx_tenancy_fenced(a->tenancy, NULL))
+        raise_by(&r, a->tenancy, NULL); /* else as after a crash */
+}
+
+int plx_numbers_joining(struct plx_attach *a, uint64_t *ret_number, struct plx_fault *fault)
+{
+    struct plx_store_info info;
+    struct plx_number home;
+    int error;
+
+    plx_store_get_info(a->store, &info);
+    error = plx_number_home(plx_store_device(a->store, 0), &info.id, &home, fault);
+    if (!error)
+        *ret_number = home.number;
+    return error;
+}
+
+int plx_numbers_joined(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct raising r = {.attach = a, .store = a->store, .when = WHEN_JOINED};
+
+    return count_volumes(a->store) < 2 ? 0 : raise_by(&r, a->tenancy, fault);
+}
+
+bool plx_numbers_went_back(const struct plx_store *store, unsigned *ret_volume)
+{
+    struct plx_store_info info;
+    struct plx_number home;
+    struct numbers n;
+
+    plx_store_get_info(store, &info);
+    if (plx_number_home(plx_store_device(store, 0), &info.id, &home, NULL))
+        return false;
+    compare(store, &home, &n);
+    *ret_volume = n.back ? n.volume : 0;
+    return n.back || n.ahead;
+}
+
+int plx_numbers_renew(const struct plx_store *store, struct plx_tenancy *tenancy,
+                      struct plx_fault *fault)
+{
+    struct raising r = {.store = store, .when = AT_REBUILDING};
+
+    return count_volumes(store) < 2 ? 0 : raise_by(&r, tenancy, fault);
+}
+
+bool plx_numbers_is_ahead(struct plx_device *first, struct plx_device *further,
+                          const struct plx_uuid *store)
+{
+    struct plx_number home, number;
+
+    if (plx_number_home(first, store, &home, NULL) || home.damaged)
+        return false;
+    plx_number_read(further, store, &number);
+    return number.number > home.number + 1;
+}

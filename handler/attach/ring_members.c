@@ -1,0 +1,213 @@
+/* ring_members.c - see ring_members.h.
+ *
+ * RING_MEMBERS-1  Who writes to a ring has the exclusive lock on PLX_BYTE_RING of each member. Who
+ *     makes or ends one has the members for itself besides (device.h, exclusive). Who only looks
+ *     takes neither, so that looking at a ring never stops a handler from opening it.
+ * RING_MEMBERS-2  A ring all of whose segments are free holds nothing. Any other one may hold what
+ *     its store lacks: only the store's records tell (ring_disks.c), and they need not be at hand.
+ *     So --force alone overwrites the former and never the latter.
+ * Threads: the caller's.
+ * Crash story: nothing is written here, but files that the caller wants made.
+ */
+#include "attach/ring_members.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attach/attach_inside.h"
+#include "attach/volumes.h"
+#include "device/bytelock.h"
+
+void plx_ring_members_close(struct plx_ring_members *members)
+{
+    for (unsigned i = 0; i < members->count; i++)
+        plx_device_close(members->member[i].device);
+    members->count = 0;
+}
+
+void plx_ring_members_abandon(struct plx_ring_members *members)
+{
+    for (unsigned i = 0; i < members->count; i++)
+        if (members->member[i].device && members->member[i].device->made)
+            unlink(members->member[i].path);
+    plx_ring_members_close(members);
+}
+
+/* RING_MEMBERS-1 */
+static int lock_member(struct plx_device *device, struct plx_fault *fault)
+{
+    int error = device->used->ops->set(device->used, PLX_BYTE_RING, PLX_BYTE_EXCLUSIVE);
+
+    if (error == PLX_ERR_BUSY)
+        return plx_fault_set(fault, error,
+                             "%s is in use: a handler, or another command, has the ring open; a "
+                             "handler lets go of it when 'parallax vdi set --ring off' was given "
+                             "for each disk that uses it",
+                             device->name);
+    return error ? plx_fault_set(fault, error, "%s: cannot be locked: %s", device->name,
+                                 plx_error_text(error))
+                 : 0;
+}
+
+static void open_member(struct plx_ring_member_seen *member, enum plx_ring_hold hold,
+                        uint64_t create_bytes, const struct plx_patience *patience)
+{
+    const struct plx_device_open_options options = {
+        .read_only = hold < PLX_RING_ALONE,
+        .beside = hold == PLX_RING_LOOK,
+        .exclusive = hold != PLX_RING_LOOK,
+        .waits = hold == PLX_RING_SERVE,
+        .create_bytes = create_bytes,
+        .patience = patience,
+    };
+    int error = plx_device_open(member->path, &options, &member->device, &member->problem);
+
+    if (!error && hold >= PLX_RING_ALONE)
+        error = lock_member(member->device, &member->problem);
+    if (!error)
+        error = plx_ring_recognise(member->device, &member->super, &member->problem);
+    if (!error)
+        member->problem.code = 0;
+}
+
+/* A member twice would wait for itself. */
+static int open_next(struct plx_ring_members *members, char *const *paths, enum plx_ring_hold hold,
+                     uint64_t create_bytes, const struct plx_patience *patience,
+                     struct plx_fault *fault)
+{
+    struct plx_ring_member_seen *member = &members->member[members->count];
+    int error = hold == PLX_RING_LOOK ? 0
+                                      : plx_volumes_check_distinct((const char *const *)paths,
+                                                                   members->count + 1, fault);
+
+    if (error)
+        return error;
+    member->path = paths[members->count++];
+    open_member(member, hold, create_bytes, patience);
+    return member->problem.code == PLX_ERR_BUSY
+               ? plx_fault_set(fault, PLX_ERR_BUSY, "%s", member->problem.text)
+               : 0;
+}
+
+int plx_ring_members_open(struct plx_ring_members *members, char *const *paths, unsigned count,
+                          enum plx_ring_hold hold, uint64_t create_bytes,
+                          const struct plx_patience *patience, struct plx_fault *fault)
+{
+    int error = 0;
+
+    *members = (struct plx_ring_members){.count = 0};
+    for (unsigned i = 0; i < count && !error; i++)
+        error = open_next(members, paths, hold, create_bytes, patience, fault);
+    if (error)
+        plx_ring_members_abandon(members);
+    return error;
+}
+
+const struct plx_ring_member_seen *plx_ring_members_sound(const struct plx_ring_members *members)
+{
+    for (unsigned i = 0; i < members->count; i++)
+        if (!members->member[i].problem.code)
+            return &members->member[i];
+    return NULL;
+}
+
+void plx_ring_members_check(struct plx_ring_members *members, const char *ring)
+{
+    char id[PLX_UUID_TEXT];
+
+    for (unsigned i = 0; i < members->count; i++) {
+        struct plx_ring_member_seen *member = &members->member[i];
+
+        plx_uuid_text(&member->super.ring, id);
+        if (!member->problem.code && strcmp(id, ring) != 0)
+            plx_fault_set(&member->problem, PLX_ERR_NOT_FOUND,
+                          "%.150s holds another ring, %s, of host %s", member->path, id,
+                          member->super.host_name);
+    }
+}
+
+int plx_ring_members_load(const struct plx_ring_members *members,
+                          const struct plx_ring_options *options, struct plx_ring **ret_ring,
+                          struct plx_fault *fault)
+{
+    struct plx_device *devices[PLX_RING_MEMBERS];
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < members->count; i++)
+        if (!members->member[i].problem.code)
+            devices[count++] = members->member[i].device;
+    PLX_ASSERT(count);
+    return plx_ring_open(devices, count, options, ret_ring, fault);
+}
+
+bool plx_ring_members_in_use(const struct plx_ring_members *members)
+{
+    bool busy = false;
+
+    for (unsigned i = 0; i < members->count && !busy; i++) {
+        struct plx_bytelock *lock;
+
+        if (!members->member[i].device || plx_bytelock_open(members->member[i].path, &lock, NULL))
+            continue;
+        if (lock->ops->probe(lock, PLX_BYTE_RING, &busy))
+            busy = false;
+        plx_bytelock_close(lock);
+    }
+    return busy;
+}
+
+#define LOOKS "'parallax ring delete %.100s' says which, and erases a ring that nobody needs"
+
+/* RING_MEMBERS-2 */
+static int refuse_contents(struct plx_device *device, const struct plx_ring_super *super,
+                           struct plx_fault *fault)
+{
+    const struct plx_ring_members members = {
+        .member = {{.path = device->name, .device = device, .super = *super}}, .count = 1};
+    struct plx_ring_info info = {0};
+    struct plx_ring *ring;
+    struct plx_fault why;
+    struct plx_env env;
+    int error;
+
+    plx_attach_init_env(&env);
+    error = plx_ring_members_load(
+        &members, &(struct plx_ring_options){.env = &env, .read_only = true}, &ring, &why);
+    if (!error) {
+        plx_ring_get_info(ring, &info);
+        plx_ring_close(ring);
+    }
+    if (error)
+        return plx_fault_set(fault, PLX_ERR_EXISTS,
+                             "%.100s is a member of a ring of host %s: %.200s", device->name,
+                             super->host_name, why.text);
+    if (info.free_segments == info.segments)
+        return 0;
+    return plx_fault_set(
+        fault, PLX_ERR_EXISTS,
+        "%.100s is a member of a ring of host %s, and may hold writes that a store "
+        "lacks; " LOOKS,
+        device->name, super->host_name, device->name);
+}
+
+int plx_ring_members_refuse(struct plx_device *device, struct plx_fault *fault)
+{
+    struct plx_ring_super super;
+    struct plx_fault why;
+    int error = plx_ring_recognise(device, &super, &why);
+
+    switch (error) {
+    case 0:
+        return refuse_contents(device, &super, fault);
+    case PLX_ERR_NOT_FOUND:
+        return 0;
+    case PLX_ERR_CORRUPT:
+    case PLX_ERR_UNSUPPORTED:
+        return plx_fault_set(fault, PLX_ERR_EXISTS,
+                             "%.200s; it may hold writes that a store lacks; " LOOKS, why.text,
+                             device->name);
+    default:
+        return plx_fault_set(fault, error, "%s", why.text);
+    }
+}

@@ -1,0 +1,104 @@
+/* verify_claims.c - a disk claims blocks: they are marked, and claims that do not fit make suspects
+ * (VERIFY_TREE-2). See verify.h.
+ *
+ * Loop: the store's. Crash story: this file only reads.
+ */
+#include <stdlib.h>
+
+#include "engine/base/list.h"
+#include "engine/check/verify.h"
+
+static bool is_suspect(const struct plx_verify *v, uint64_t addr)
+{
+    size_t low = 0, high = v->suspect_count; /* sorted by now */
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (v->suspects[middle].addr < addr)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < v->suspect_count && v->suspects[low].addr == addr;
+}
+
+static void gather(struct plx_verify *v, const struct plx_use *use)
+{
+    if (!is_suspect(v, use->addr))
+        return;
+    if (!PLX_LIST_ROOM(v->uses, v->use_count, v->use_capacity, 64)) {
+        v->error = PLX_ERR_NOMEM;
+        return;
+    }
+    v->uses[v->use_count++] = *use;
+}
+
+/* Whether the block was claimed before, as a common block (or as one that is not common). */
+static bool claimed_as(const struct plx_verify *v, uint64_t addr, bool common)
+{
+    bool claimed =
+        plx_verify_has(v, PLX_MARK_REACHED, addr) || plx_verify_has(v, PLX_MARK_NAMED, addr);
+
+    return claimed && plx_verify_has(v, PLX_MARK_COMMON, addr) == common;
+}
+
+/* Whether recovery of the disk would not mark a block that its log names here, because the disk is
+ * closed or its owner does not own the extent. */
+static bool is_foreign(const struct plx_verify *v, uint64_t addr)
+{
+    uint64_t number = plx_addr_block(addr) / v->store->info.extent_blocks;
+
+    return !v->record->owner || number >= v->extents || v->owners[number] != v->record->owner;
+}
+
+void plx_verify_claim(struct plx_verify *v, uint64_t addr, uint64_t vblock, const char *what,
+                      bool writable, bool named, bool snapshot)
+{
+    bool read = plx_verify_has(v, PLX_MARK_REACHED, addr),
+         written = plx_verify_has(v, PLX_MARK_WRITABLE, addr);
+    bool common = plx_addr_is_common(addr), mixed = claimed_as(v, addr, !common);
+
+    writable = writable && !common;
+    if (v->mode == PLX_VERIFY_GATHER) {
+        struct plx_use use = {.addr = plx_addr_block(addr),
+                              .vblock = vblock,
+                              .generation = v->record->generation,
+                              .slot = v->record->slot,
+                              .what = what,
+                              .common = common,
+                              .writable = writable,
+                              .named = named,
+                              .snapshot = snapshot};
+
+        gather(v, &use);
+        /* VERIFY_TREE-2 */
+    } else if (v->mode == PLX_VERIFY_LIVE && (written || (writable && read) || mixed)) {
+        plx_verify_suspect(v, plx_addr_block(addr), false);
+    }
+    if (!named)
+        plx_verify_mark(v, PLX_MARK_REACHED, addr);
+    else
+        plx_verify_mark(v, PLX_MARK_NAMED, addr);
+    if (named && is_foreign(v, addr))
+        plx_verify_mark(v, PLX_MARK_FOREIGN, addr);
+    if (writable)
+        plx_verify_mark(v, PLX_MARK_WRITABLE, addr);
+    if (common)
+        plx_verify_mark(v, PLX_MARK_COMMON, addr);
+}
+
+void plx_verify_segment(struct plx_verify *v, uint64_t addr, bool named)
+{
+    uint64_t blocks = v->store->info.segment_blocks;
+
+    if (addr + blocks > v->store->addr_limit ||
+        (!named && !plx_verify_type_is(v, addr, PLX_EXTENT_META))) {
+        plx_verify_find(v, PLX_FINDING_ERROR, "address", addr, PLX_NO_VBLOCK,
+                        "virtual disk %s: a log segment lies in no metadata extent",
+                        v->record->name);
+        return;
+    }
+    for (uint64_t i = 0; i < blocks; i++)
+        plx_verify_claim(v, addr + i, PLX_NO_VBLOCK, "log segment", true, named, false);
+}

@@ -1,0 +1,385 @@
+/* ringed_requests.c - requests come to a disk that has a ring: taken, queued, held, and handed to
+ * the disk when the ring is turned off. What becomes of those that are let in is in
+ * ringed_append.c.
+ *
+ * RINGED_REQUESTS-1  While the ring is being turned on or off, changes wait here, in order of
+ *     arrival. So there is an instant at which the disk has all that was acknowledged, and its mark
+ *     is set or goes at such an instant.
+ * RINGED_REQUESTS-2  Reads and flushes are never held. A LABEL waits for its own snapshot only. The
+ *     thread that deletes snapshots may be waiting for that label, and draining may be waiting for
+ *     the room which that thread makes (REQUEST-1).
+ * RINGED_REQUESTS-3  A new size is on the store before any change that came behind it has a place,
+ *     and behind all that came before, snapshots too: so each record lies within the disk as the
+ *     store knows it, and each instant has the size of its time. It takes its turn among changes.
+ * RINGED_REQUESTS-4  While the store has no room for the ring's records, new requests that need
+ *     room fail with NOSPACE, as without a ring, and so do requests that wait for the store to have
+ *     their records, or all records before them: a new size, and a label of a snapshot that only
+ *     the ring has. Records already on the ring wait for room, and so do admitted requests that a
+ *     full ring holds up. Unmaps are admitted, because they may make room.
+ * RINGED_REQUESTS-5  Whoever lets history go may wait for a call: a snapshot, a label or a new size
+ *     (REQUEST-1). So while a carried write waits for history, or one that the disk was handed
+ *     before the ring was turned on, no call waits here for what is behind it: it fails with
+ *     NOSPACE. The ring is not turned on then, and synchronous calls end.
+ * Loop: the disk's; never blocks.
+ * Crash story: nothing is written here.
+ */
+#include "engine/ring/ringed_inside.h"
+
+#define CHANGES_KEEP 8u /* operations that changes leave to reads and flushes */
+
+static struct plx_ringed *ringed_of(struct plx_front *front)
+{
+    return PLX_CONTAINER(front, struct plx_ringed, front);
+}
+
+static void push(struct plx_request **head, struct plx_request **tail, struct plx_request *request)
+{
+    request->next = NULL;
+    if (*head)
+        (*tail)->next = request;
+    else
+        *head = request;
+    *tail = request;
+}
+
+static struct plx_request *pop(struct plx_request **head)
+{
+    struct plx_request *request = *head;
+
+    *head = request->next;
+    request->next = NULL;
+    return request;
+}
+
+static bool is_read(const struct plx_request *request)
+{
+    return request->op == PLX_READ;
+}
+
+static bool is_flush(const struct plx_request *request)
+{
+    return request->op == PLX_FLUSH;
+}
+
+static bool may_begin(const struct plx_ringed *ringed, const struct plx_request *request)
+{
+    if (is_read(request) || is_flush(request))
+        return ringed->free_op_count > 0;
+    /* RINGED_REQUESTS-1 */
+    return !plx_ringed_holds(ringed) && ringed->free_op_count > CHANGES_KEEP;
+}
+
+/* RINGED_REQUESTS-4 */
+static bool store_is_full(const struct plx_ringed *ringed)
+{
+    return plx_error_class(ringed->drain.error) == PLX_CLASS_NOSPACE;
+}
+
+static bool finds_no_room(const struct plx_ringed *ringed, const struct plx_request *request)
+{
+    bool needs = request->op == PLX_WRITE || request->op == PLX_COMPARE_WRITE ||
+                 request->op == PLX_RESIZE || (request->op == PLX_SNAPSHOT && !request->patient);
+
+    return needs && store_is_full(ringed) &&
+           !plx_front_check(ringed->vdi, request); /* else that is the better answer */
+}
+
+static void begin(struct plx_ringed *ringed, struct plx_request *request)
+{
+    struct plx_ringed_op *op;
+    int error = plx_front_check(ringed->vdi, request);
+
+    if (error) {
+        plx_front_complete(ringed->vdi, request, error);
+        return;
+    }
+    if (request->op == PLX_RESIZE) { /* RINGED_REQUESTS-3: changes are held from now on */
+        ringed->resize_order = request;
+        ringed->draining_for_size = true;
+        return;
+    }
+    op = plx_ringed_op_begin(ringed, request);
+    if (is_flush(request))
+        plx_ringed_op_begin_flush(op);
+    else if (is_read(request) && (error = plx_ringed_op_begin_read(op)) != 0)
+        plx_front_complete(ringed->vdi, plx_ringed_op_end(op), error);
+    if (!error)
+        plx_ringed_op_run(op);
+}
+
+bool plx_ringed_take(struct plx_front *front, struct plx_request *request)
+{
+    struct plx_ringed *ringed = ringed_of(front);
+
+    switch (request->op) {
+    case PLX_READ:
+        if (!request->length || plx_front_check(ringed->vdi, request) ||
+            !plx_ringed_overlaps(ringed, request->offset, request->length))
+            return false;
+        break;
+    case PLX_WRITE:
+    case PLX_UNMAP:
+    case PLX_COMPARE_WRITE:
+    case PLX_SNAPSHOT:
+    case PLX_FLUSH:
+    case PLX_RESIZE:
+        break;
+    case PLX_LABEL:
+        push(&ringed->orders, &ringed->last_order, request);
+        ringed->stirred = true;
+        return true;
+    default: /* contents stay as they are */
+        return false;
+    }
+    if (finds_no_room(ringed, request))
+        plx_front_complete(ringed->vdi, request, PLX_ERR_NOSPACE);
+    else if (may_begin(ringed, request) &&
+             (!ringed->waiting || is_read(request) || is_flush(request))) /* RINGED_REQUESTS-2 */
+        begin(ringed, request);
+    else
+        push(&ringed->waiting, &ringed->last_waiting, request);
+    return true;
+}
+
+/* ---- Orders ---- */
+
+static void resized(struct plx_request *request)
+{
+    struct plx_ringed *ringed = request->owner;
+    struct plx_request *order = ringed->resize_order;
+
+    ringed->resizing = false;
+    ringed->stirred = true;
+    order->fault = request->fault;
+    plx_front_complete(ringed->vdi, order, request->result);
+}
+
+/* Takes back a RESIZE that was not yet passed to the disk; NULL: there is none. */
+static struct plx_request *take_resize(struct plx_ringed *ringed)
+{
+    struct plx_request *request = ringed->draining_for_size ? ringed->resize_order : NULL;
+
+    ringed->draining_for_size = false;
+    return request;
+}
+
+/* All changes that were let in are records. */
+static bool have_places(const struct plx_ringed *ringed)
+{
+    for (const struct plx_ringed_op *op = ringed->oldest; op; op = op->next)
+        if (!is_read(op->request) && op->state != PLX_RINGED_SENT)
+            return false;
+    return true;
+}
+
+/* RINGED_REQUESTS-3 */
+static void step_resize(struct plx_ringed *ringed)
+{
+    if (!ringed->draining_for_size)
+        return;
+    if (ringed->vdi->log.sticky) {
+        plx_front_complete(ringed->vdi, take_resize(ringed), ringed->vdi->log.sticky);
+        return;
+    }
+    if (store_is_full(ringed)) { /* RINGED_REQUESTS-4 */
+        plx_front_complete(ringed->vdi, take_resize(ringed), PLX_ERR_NOSPACE);
+        return;
+    }
+    if (!have_places(ringed) || !plx_ringed_is_drained(ringed))
+        return;
+    ringed->resizing = true;
+    ringed->draining_for_size = false;
+    ringed->resize = (struct plx_request){
+        .op = PLX_RESIZE, .length = ringed->resize_order->length, .done = resized, .owner = ringed};
+    plx_front_pass(ringed->vdi, &ringed->resize);
+}
+
+/* RINGED_REQUESTS-2. One that names a snapshot that is not ordered yet is refused by the disk. */
+static bool label_waits(const struct plx_ringed *ringed)
+{
+    uint64_t seq = ringed->orders->seq;
+
+    return seq > ringed->vdi->map.gen_submitted && seq <= ringed->front.snapshots;
+}
+
+static void pump_orders(struct plx_ringed *ringed)
+{
+    while (ringed->orders) {
+        struct plx_vdi *vdi = ringed->vdi;
+
+        if (vdi->log.sticky) {
+            plx_front_complete(vdi, pop(&ringed->orders), vdi->log.sticky);
+            continue;
+        }
+        if (label_waits(ringed) && !store_is_full(ringed))
+            return;
+        if (label_waits(ringed)) /* RINGED_REQUESTS-4 */
+            plx_front_complete(vdi, pop(&ringed->orders), PLX_ERR_NOSPACE);
+        else
+            plx_front_pass(vdi, pop(&ringed->orders));
+    }
+    step_resize(ringed);
+}
+
+/* ---- Starting waiting requests ---- */
+
+/* link: where the request hangs in the list of those that wait; before: the one before it. */
+static void take_out(struct plx_ringed *ringed, struct plx_request **link,
+                     struct plx_request *before)
+{
+    struct plx_request *request = *link;
+
+    *link = request->next;
+    if (ringed->last_waiting == request)
+        ringed->last_waiting = before;
+    request->next = NULL;
+}
+
+/* Those that wait for an operation: changes in order, reads and flushes as soon as there is one. */
+static void start_waiting(struct plx_ringed *ringed)
+{
+    struct plx_request **link = &ringed->waiting, *before = NULL;
+    bool held = false;
+
+    while (*link) {
+        struct plx_request *request = *link;
+        bool free_to_go = is_read(request) || is_flush(request);
+
+        if (finds_no_room(ringed, request)) {
+            take_out(ringed, link, before);
+            plx_front_complete(ringed->vdi, request, PLX_ERR_NOSPACE);
+            link = before ? &before->next : &ringed->waiting;
+            continue;
+        }
+        if ((held && !free_to_go) || !may_begin(ringed, request)) {
+            held = true;
+            before = request;
+            link = &request->next;
+            if (!ringed->free_op_count)
+                return;
+            continue;
+        }
+        take_out(ringed, link, before);
+        begin(ringed, request);
+        link = before ? &before->next : &ringed->waiting;
+    }
+}
+
+static void run_all(struct plx_ringed *ringed)
+{
+    struct plx_ringed_op *op = ringed->oldest, *next;
+
+    for (; op; op = next) {
+        next = op->next;
+        plx_ringed_op_run(op);
+    }
+}
+
+void plx_ringed_requests_pump(struct plx_ringed *ringed)
+{
+    ringed->no_memory = false;
+    if (ringed->working || ringed->stirred) {
+        ringed->stirred = false;
+        run_all(ringed);
+    }
+    start_waiting(ringed);
+    pump_orders(ringed);
+    plx_ringed_batch_snapshot(ringed);
+}
+
+/* Takes the calls among those of the list that wait. */
+static void fail_calls(struct plx_ringed *ringed, struct plx_request **list,
+                       struct plx_request **last, int error)
+{
+    struct plx_request *kept = NULL, *last_kept = NULL;
+
+    while (*list) {
+        struct plx_request *request = pop(list);
+
+        if (request->op == PLX_RESIZE || (request->op == PLX_SNAPSHOT && !request->patient))
+            plx_front_complete(ringed->vdi, request, error);
+        else
+            push(&kept, &last_kept, request);
+    }
+    *list = kept;
+    *last = last_kept;
+}
+
+static void fail_snapshots(struct plx_ringed *ringed, int error)
+{
+    struct plx_ringed_op *op = ringed->oldest, *next;
+
+    for (; op; op = next) {
+        next = op->next;
+        if (op->request->op != PLX_SNAPSHOT || op->request->patient)
+            continue;
+        plx_ringed_op_leave_record(op);
+        plx_front_complete(ringed->vdi, plx_ringed_op_end(op), error);
+    }
+}
+
+/* RINGED_REQUESTS-5 */
+void plx_ringed_calls_fail(struct plx_ringed *ringed)
+{
+    struct plx_request *resize, *last;
+    int error = PLX_ERR_NOSPACE;
+
+    if (!ringed->vdi->store->room_waiters.head || !plx_front_load(ringed->vdi).waits_for_history)
+        return;
+    fail_snapshots(ringed, error);
+    fail_calls(ringed, &ringed->waiting, &ringed->last_waiting, error);
+    for (struct plx_ringed_record *r = ringed->first; r; r = r->next)
+        if (r->answer)
+            fail_calls(ringed, &r->answer, &last, error);
+    if ((resize = take_resize(ringed)) != NULL)
+        plx_front_complete(ringed->vdi, resize, error);
+    while (ringed->orders)
+        plx_front_complete(ringed->vdi, pop(&ringed->orders), error);
+}
+
+bool plx_ringed_requests_rest(const struct plx_ringed *ringed)
+{
+    for (const struct plx_ringed_op *op = ringed->oldest; op; op = op->next)
+        if (op->pending || op->state != PLX_RINGED_SENT)
+            return false;
+    return !ringed->resizing;
+}
+
+static struct plx_request *take_ops(struct plx_ringed *ringed)
+{
+    struct plx_request *head = NULL, *tail = NULL;
+
+    while (ringed->oldest) {
+        plx_ringed_read_end(&ringed->oldest->read); /* it may have ended, and nobody looked */
+        push(&head, &tail, plx_ringed_op_end(ringed->oldest));
+    }
+    return head;
+}
+
+void plx_ringed_requests_pass(struct plx_ringed *ringed)
+{
+    struct plx_request *lists[] = {take_ops(ringed), take_resize(ringed), ringed->waiting,
+                                   ringed->orders};
+
+    ringed->waiting = ringed->orders = NULL;
+    for (unsigned i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        while (lists[i])
+            plx_front_pass(ringed->vdi, pop(&lists[i]));
+}
+
+static void fail_all(struct plx_ringed *ringed, struct plx_request **list, int error)
+{
+    while (*list)
+        plx_front_complete(ringed->vdi, pop(list), error);
+}
+
+void plx_ringed_requests_fail(struct plx_ringed *ringed, int error)
+{
+    struct plx_request *begun = take_ops(ringed), *resize = take_resize(ringed);
+
+    fail_all(ringed, &begun, error);
+    fail_all(ringed, &resize, error);
+    fail_all(ringed, &ringed->waiting, error);
+    fail_all(ringed, &ringed->orders, error);
+    plx_ringed_answers_fail(ringed, error);
+}

@@ -1,0 +1,145 @@
+#!/bin/bash
+# The number that all volumes of a store have (handler/attach/numbers.c): every state that a crash can leave while it
+# rises is a whole store, and every volume that went back is one that is told.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+
+# page FROM TO: the pages with the number, of a volume.
+page() { dd if="$1" of="$2" bs=4096 skip=2 seek=2 count=2 conv=notrunc status=none || die "no page"; }
+# number VOLUME: of a further volume, or of the home page.
+number() {
+    python3 -c '
+import sys
+found = [0]
+with open(sys.argv[1], "rb") as volume:
+    volume.seek(8192)
+    for slot in range(2):
+        block = volume.read(4096)
+        if block[:8] == b"PLXHOME.":
+            found.append((int.from_bytes(block[32:40], "little"), int.from_bytes(block[168:176], "little")))
+        elif block[:8] == b"PLXNUMBR":
+            found.append((int.from_bytes(block[32:40], "little"),) * 2)
+print(max(found[1:], default=(0, 0))[1])' "$1"
+}
+# numbers: of all volumes.
+numbers() { echo "$(number v0)" "$(number v1)" "$(number v2)"; }
+# tear VOLUME: the slot of the newer page is half written.
+tear() {
+    python3 -c '
+import sys
+with open(sys.argv[1], "r+b") as volume:
+    volume.seek(8192)
+    blocks = [volume.read(4096) for slot in range(2)]
+    newest = max(range(2), key=lambda slot: int.from_bytes(blocks[slot][32:40], "little"))
+    volume.seek(8192 + newest * 4096 + 20)
+    volume.write(bytes(reversed(blocks[newest][20:512])))' "$1"
+}
+
+step "a store of one volume has none, and further ones have the first volume's"
+run 0 store format demo --volume "$DIR/v0" --size 64M --extent-size 1M
+run 0 vdi create demo/web --size 16M
+[[ $(number v0) == 0 ]] || die "a store of one volume has a number"
+run 0 store add-volume demo "$DIR/v1" --size 64M
+run 0 store add-volume demo "$DIR/v2" --size 64M
+read -r home one two <<<"$(numbers)"
+((home && home == one && home == two)) || die "the volumes do not have one number: $(numbers)"
+for words in "store info demo" "vdi export demo/web back --force" "store check demo" "vdi list demo"; do
+    # shellcheck disable=SC2086 # words
+    run 0 $words
+done
+[[ $(numbers) == "$home $one $two" ]] || die "who only reads raised the number"
+run 0 vdi create demo/other --size 1M
+[[ $(numbers) == "$((home + 2)) $((home + 2)) $((home + 2))" ]] || die "an opening and a closing do not raise it by two: $(numbers)"
+
+step "beside each other only the first one and the last one raise it"
+for n in 0 1 2; do cp --sparse=always v$n before$n; done
+home=$(number v0)
+"$PARALLAX" vdi bench demo/web --rw randwrite --size 1M --runtime 120 >/dev/null 2>&1 &
+bench=$!
+for _ in {1..600}; do
+    [[ $(number v0) == "$((home + 1))" ]] && break
+    sleep 0.1
+done
+run 0 vdi create demo/beside --size 1M
+[[ $(numbers) == "$((home + 1)) $((home + 1)) $((home + 1))" ]] || die "one of two raised it: $(numbers)"
+for n in 0 1 2; do cp --sparse=always v$n during$n; done
+kill -KILL $bench
+wait $bench 2>/dev/null
+
+step "each state in which a crash can leave it: nothing is in doubt, and the next opening sets it right"
+states=0
+for first in before torn during; do
+    for second in before torn during; do
+        for first_volume in before torn during; do
+            # Volume 0 comes after both.
+            [[ $first_volume == before || $first$second == duringduring ]] || continue
+            n=0
+            for at in $first_volume $first $second; do
+                cp --sparse=always before$n v$n
+                case $at in
+                before) ;;
+                during) page during$n v$n ;;
+                torn)
+                    page during$n v$n
+                    tear v$n
+                    ;;
+                esac
+                n=$((n + 1))
+            done
+            state="$first_volume $first $second, $(numbers)"
+            for words in "store info demo" "vdi export demo/web back --force" "vdi create demo/late --size 1M" "store info demo"; do
+                # shellcheck disable=SC2086 # words
+                timeout -k 5 60 "$PARALLAX" $words >out 2>err </dev/null || die "$state: $words"
+            done
+            read -r home one two <<<"$(numbers)"
+            ((home == one && home == two)) || die "$state: then $(numbers)"
+            states=$((states + 1))
+        done
+    done
+done
+((states == 11)) || die "only $states states"
+
+step "each volume that went back while the others did not is told"
+for n in 0 1 2; do cp --sparse=always v$n after$n; done
+for n in 1 2; do
+    for old in before during; do
+        page $old$n v$n
+        run 5 vdi export demo/web back --force
+        says err "$DIR/v$n went back to an older state"
+        run 5 vdi create demo/never --size 1M
+        says err "$DIR/v$n went back to an older state"
+        page after$n v$n
+    done
+done
+run 0 vdi export demo/web back --force
+
+step "a volume that another one took the place of while the store was open"
+"$PARALLAX" vdi bench demo/web --rw randwrite --size 1M --runtime 120 >/dev/null 2>&1 &
+bench=$!
+home=$(number v0)
+for _ in {1..600}; do
+    [[ $(number v2) != "$(number after2)" ]] && break
+    sleep 0.1
+done
+mv v2 real2
+cp --sparse=always after2 v2
+run 5 vdi create demo/never --size 1M
+says err "$DIR/v2 went back to an older state"
+mv real2 v2
+kill -KILL $bench
+wait $bench 2>/dev/null
+run 0 store check demo
+
+step "one damaged slot of the home page: nothing is in doubt, and both have the number again"
+for slot in 0 1; do
+    printf damaged | dd of=v0 bs=1 seek=$((8192 + slot * 4096 + 20)) conv=notrunc status=none
+    for words in "vdi export demo/web back --force" "vdi create demo/slot$slot --size 1M" "vdi create demo/then$slot --size 1M"; do
+        # shellcheck disable=SC2086 # words
+        run 0 $words
+    done
+    read -r home one two <<<"$(numbers)"
+    ((home && home == one && home == two)) || die "after a damaged slot $slot: $(numbers)"
+done
+run 0 store check demo
+echo "all is well"

@@ -1,0 +1,679 @@
+#!/bin/bash
+# A virtual disk that uses this host's ring: what was acknowledged is found again after its process was killed, by
+# whatever command opens the disk; without the ring, or with an older copy of it, the disk is not used.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+: "${RING_FORGE:?the program that fills rings}" "${RING_BURST:?the program that dies while it writes through a ring}"
+: "${PARALLAX_STAGED:?the path of the staged command}"
+bursts=0
+HELD=600 # so many writes of a burst are acknowledged while nothing gets to the store
+
+# lacking FILE [LOG]: how many of the blocks that a burst wrote, by its log, do not hold in FILE what was acknowledged last.
+# Whatever they hold: none holds a part of a write only, and none an older one than blocks that were written later do.
+lacking() {
+    python3 - "$1" "${2:-written}" <<'END' || die "$1 is not what the disk was at any time"
+import struct, sys
+image = open(sys.argv[1], "rb").read()
+submitted, acknowledged, found = {}, {}, {}
+for line in open(sys.argv[2]):
+    what, block, number = line.split()
+    if what != "h":
+        submitted.setdefault(int(block), []).append(int(number))
+    if what == "a":
+        acknowledged[int(block)] = int(number)
+for block, numbers in submitted.items():
+    content = image[block * 4096:(block + 1) * 4096]
+    number = struct.unpack_from("<Q", content)[0]
+    if number in numbers and content != content[:8] * 512:
+        sys.exit(f"block {block} holds a part of write {number}")
+    found[block] = number if number in numbers else 0
+for block, numbers in submitted.items():
+    missed = [number for number in numbers if found[block] < number <= max(found.values()) - 16] # in flight at once
+    if missed:
+        sys.exit(f"block {block} lacks write {missed[0]}, and later ones are there")
+print(sum(found[block] < number for block, number in acknowledged.items()))
+END
+}
+
+# all_found FILE [LOG]: it holds everything that the burst was told to be written.
+all_found() {
+    local lacks
+    lacks=$(lacking "$@") || exit 1
+    [[ $lacks == 0 ]] || die "$1 lacks $lacks blocks that were acknowledged"
+}
+
+# burst: somebody writes through the ring and is killed. The store as it is then, in undrained, lacks $lacked of the blocks
+# that were acknowledged.
+burst() {
+    local status
+    ((bursts++))
+    status=$(exec 2>/dev/null && "$RING_BURST" demo web written ${bursts}000000 8192 1000 $HELD >burst.out 2>burst.err; echo $?)
+    [[ $status == 137 ]] || die "the burst ended with $status: $(<burst.err)"
+    run 0 vdi export demo/web undrained --force -q
+    lacked=$(lacking undrained) || exit 1
+    # Of writes to one block only the last one counts.
+    ((lacked >= HELD / 2)) || die "the store lacks $lacked blocks of $HELD that were written while it was held"
+}
+
+# contents FILE: what the disk holds, all of it.
+contents() {
+    run 0 snap create demo/web
+    run 0 vdi export demo/web "$1" --force
+}
+
+# keep FILES: as they are now, for `back`, which brings them back: each stays the file that it is, for a store in another
+# file may be open there, which takes 10 s to rule out.
+keep() {
+    files=("$@")
+    for file in "${files[@]}"; do cp --sparse=always "$file" "${file##*/}.before" || die "$file is not there"; done
+}
+back() {
+    for file in "${files[@]}"; do cp --sparse=always "${file##*/}.before" "$file"; done
+}
+
+# submissions WORDS...: how often the command hands something to a device or file, behind `back`: $total.
+submissions() {
+    back
+    PARALLAX=$PARALLAX_STAGED PLX_STAGE_COUNT=$DIR/passed run 0 "$@"
+    total=$(<passed)
+    ((total > 20)) || die "parallax $*: $total submissions"
+}
+
+# killed AT WORDS...: behind `back`, the command is killed with that submission: status is 0 if it was through before.
+killed() {
+    local at=$1
+    shift
+    back
+    status=$(exec 2>/dev/null && PLX_STAGE_SIGNAL=9 PLX_STAGE_AT=$at "$PARALLAX_STAGED" "$@" >out 2>err; echo $?)
+    [[ $status == 0 || $status == 137 ]] || die "parallax $*, killed at $at of $total: exit status $status"
+}
+
+# turning TEST AFTER WORDS...: the command is killed at submissions in halves, until it is known from which one on TEST is true
+# of what the kill leaves: $turn. AFTER is done behind each kill. There are kills on both sides of it.
+turning() {
+    local holds=$1 after=$2 low=0 high=$total at met=0
+    shift 2
+    while ((high - low > 1)); do
+        at=$(((low + high) / 2))
+        killed $at "$@"
+        if "$holds"; then
+            high=$at
+            [[ $status == 0 ]] || ((met++))
+        else
+            low=$at
+        fi
+        "$after"
+    done
+    ((met && low)) || die "parallax $*: no kill has met it on both sides of '$holds' ($low, $high of $total)"
+    turn=$high
+}
+
+# needs_ring, needs_no_ring: by its record.
+needs_ring() {
+    run 0 vdi info demo/web --json
+    [[ $(json ring_needed) == true ]]
+}
+needs_no_ring() { ! needs_ring; }
+
+run 0 store format demo --volume "$DIR/demo.plx" --size 2G # each burst fills new blocks, which snapshots keep
+run 0 vdi create demo/web --size 64M
+
+step "only a host with a ring can use one"
+run 3 vdi set demo/web --ring on
+says err "'parallax ring create demo PATH' makes one"
+run 2 vdi set demo/web --ring maybe
+run 0 vdi set demo/web --ring off
+run 0 ring create demo "$DIR/one" --size 80M
+run 0 vdi set demo/web --ring on --json
+[[ $(json ring_setting) == on && $(json ring_needed) == false ]] || die "the setting is not kept"
+
+step "who ends in order leaves everything on the store, and the ring empty"
+run 0 vdi bench demo/web --rw write --size 32M --runtime 1
+run 0 ring info demo --json
+[[ $(json free_bytes) == $(json size_bytes) && $(json disks) == "[]" ]] || die "the ring is not empty"
+run 0 vdi info demo/web --json
+[[ $(json ring_needed) == false ]] || die "the disk still needs the ring"
+run 0 snap create demo/web@before
+run 0 vdi export demo/web@before before --force
+
+step "after a kill the disk needs the ring, and everybody says so"
+burst
+run 0 vdi info demo/web
+says out "on, and a ring may have its newest writes"
+for words in "" -q --json; do
+    # shellcheck disable=SC2086 # words
+    run 0 vdi export demo/web behind --force $words
+    says err "its newest writes may lie on a write-back ring only"
+done
+same behind undrained
+run 0 cdp status demo/web --json
+[[ $(json ring) == "on, and a ring may have its newest writes" && $(json ring_setting) == on && $(json ring_needed) == true ]] ||
+    die "'cdp status' does not show the ring"
+run 0 diff demo/web@before demo/web
+says err "its newest writes may lie on a write-back ring only"
+
+step "what is older than the writes on the ring is read and cloned without them"
+run 0 vdi clone demo/web@before demo/copy
+run 0 vdi export demo/copy copy --force
+same before copy
+run 0 diff demo/web@before demo/copy --json
+[[ $(<out) == "[]" ]] || die "the clone differs from its snapshot"
+needs_ring || die "a clone has drained the ring"
+run 0 vdi delete demo/copy --yes
+run 0 store check demo --data
+keep demo.plx one
+
+step "what is on the ring is checked"
+run 0 ring check demo
+run 0 ring check demo --json
+[[ $(json records) -gt 0 && $(json findings 0 vdi) == web ]] || die "the check does not see the writes"
+run 0 store check demo
+says out "are on this host's ring and not on the store yet"
+
+step "the store is not given up while a ring has what it lacks"
+run 4 store release demo
+says err "'parallax vdi set demo/web --ring off' brings them to the store"
+
+step "the next command that writes brings everything to the store"
+contents first
+all_found first
+run 0 snap create demo/web
+run 0 vdi clone "$(<out)" demo/copy
+run 0 vdi export demo/copy copy --force
+same first copy
+run 0 vdi delete demo/copy --yes
+run 0 vdi info demo/web --json
+[[ $(json ring_needed) == false ]] || die "the disk still needs the ring"
+run 0 ring info demo --json
+[[ $(json disks) == "[]" ]] || die "something is left on the ring"
+
+step "the same from a copy of store and ring; 'vdi set --ring off' does it, too"
+back
+run 0 vdi set demo/web --ring off
+says err "the store acknowledges its writes, and has all of them"
+contents second
+same first second
+
+step "killed while it is brought to the store: it begins anew"
+some_drained() {
+    lacks=$(lacking left) || exit 1
+    ((lacks < lacked))
+}
+drained_more() {
+    run 0 vdi export demo/web left --force -q
+    some_drained
+}
+begins_anew() {
+    contents third
+    same first third
+}
+submissions vdi set demo/web --ring off
+turning drained_more begins_anew vdi set demo/web --ring off
+begun=$turn
+turning needs_no_ring begins_anew vdi set demo/web --ring off
+ended=$turn
+((begun < ended)) || die "the mark was gone before anything was drained"
+partly=0 # so much was drained when it was killed there, but not all
+for i in {0..5}; do
+    at=$((begun + i * (ended - begun) / 6))
+    killed $at vdi set demo/web --ring off
+    needs_ring || continue
+    if drained_more && ((lacks > 0)); then partly=$at; fi
+    begins_anew
+done
+((partly)) || die "no kill has met it while it had drained a part"
+
+step "an interrupt ends that, what is drained stays on the store, and the next command goes on"
+# interrupted AT WORDS...
+interrupted() {
+    local at=$1
+    shift
+    back
+    PARALLAX=$PARALLAX_STAGED PLX_STAGE_SIGNAL=2 PLX_STAGE_AT=$at run 130 "$@"
+    says err "interrupted; what was drained of the writes of demo/web from this host's ring is on the store"
+    needs_ring || die "all was drained"
+}
+interrupted $partly vdi set demo/web --ring off
+drained_more || die "nothing was drained"
+begins_anew
+interrupted 1 snap create demo/web # before the draining begins
+begins_anew
+back
+typed "" vdi set demo/web --ring off || die "it does not end on a terminal"
+says out "draining the ring:"
+
+step "a registry that is made anew knows the setting, and the disk needs the ring as before"
+back
+run 0 store rebuild-registry demo
+run 0 vdi info demo/web --json
+[[ $(json ring_setting) == on && $(json ring_needed) == true ]] || die "the rebuild has lost what the ring has to do with the disk"
+contents third
+same first third
+
+step "taken over by another host, the disk is refused there; whoever has the ring finds everything"
+back
+mkdir other
+tee other/host-id </proc/sys/kernel/random/uuid >other/boot
+# beta STATUS WORDS...: on another host.
+beta() {
+    PARALLAX=$PARALLAX_STAGED PLX_STAGE_HOST=beta PLX_STAGE_BOOT=$DIR/other/boot PARALLAX_STATE_DIR=$DIR/other run "$@"
+}
+beta 0 store take-over --volume "$DIR/demo.plx" --any --i-checked-it-is-off
+beta 4 snap create demo/web
+says err "its newest writes"
+beta 4 store release demo
+beta 0 vdi info demo/web --json
+[[ $(json ring_needed) == true ]] || die "the other host has let go of the mark"
+run 0 store take-over demo --from beta --i-checked-it-is-off
+contents third
+same first third
+
+step "without the ring the disk is recovered, and not used; other disks are"
+back
+mv one away
+run 0 vdi create demo/db --size 1M
+run 4 snap create demo/web
+says err "its newest writes lie in this host's ring on $DIR/one"
+run 4 vdi bench demo/web --rw randwrite --force --runtime 1
+run 0 snap create demo/db
+run 5 store check demo
+says out "if it lies elsewhere now, say so by 'parallax ring create demo PATH'; if it is lost for good, 'parallax ring discard demo/VDI'"
+run 5 ring check demo --json
+[[ $(json records) == null && $(json bytes) == null ]] || die "what is on a ring that is away was counted"
+mv away one
+run 0 store check demo --data
+contents fourth
+same first fourth
+
+step "what a lost ring has can be given up: the disk is what the store has of it"
+for lost in 1 0; do # the ring is away, or there
+    back
+    ((lost)) && mv one away
+    cp --sparse=always demo.plx as.it.was
+    run 4 ring discard demo/web
+    says err "--yes discards them"
+    run 0 ring discard demo/web --dry-run
+    if ((lost)); then says err "nobody knows how many they are; if that ring still exists, bring it back"; else says err "that the store lacks"; fi
+    same demo.plx as.it.was
+    run 0 ring discard demo/web --yes
+    contents given.up
+    same given.up behind
+    if ((lost)); then
+        mv away one
+        run 0 ring info demo --json
+        [[ $(json disks 0 records) == 0 && $(json disks 0 aside) -gt 0 ]] || die "a disk that gave them up claims them"
+        contents given.up
+        same given.up behind
+        run 4 ring discard demo/web
+        says err "writes of it were set aside on the ring"
+        run 0 ring discard demo/web --yes
+    fi
+    run 0 ring info demo --json
+    [[ $(json disks) == "[]" ]] || die "something is left on the ring"
+    run 0 ring discard demo/web --yes
+    says err "there is nothing to discard"
+done
+
+step "killed while it is given up: it is repeated"
+on_ring() {
+    run 0 ring info demo --json
+    [[ $(json disks) != "[]" ]]
+}
+given_up() {
+    run 0 ring discard demo/web --yes
+    contents given.up
+    same given.up behind
+    on_ring && die "something is left on the ring"
+    return 0
+}
+submissions ring discard demo/web --yes
+turning needs_no_ring given_up ring discard demo/web --yes
+between=0 # ATTACH-21
+for i in {0..5}; do
+    at=$((turn + i * (total - turn) / 6))
+    killed $at ring discard demo/web --yes
+    if needs_no_ring && on_ring; then ((between++)); fi
+    given_up
+done
+((between)) || die "no kill has met it between record and ring"
+
+step "an older copy of the ring is refused, each time; the newer one is not changed by that"
+burst
+cp --sparse=always one newer
+cp one.before one
+for _ in 1 2 3; do
+    run 4 snap create demo/web
+    says err "an older copy of the ring"
+done
+mv newer one
+contents third
+all_found third
+
+step "a store that is put back to an older state does not cost the newer one what the ring has"
+run 0 vdi set demo/web --ring off
+run 0 vdi set demo/web --ring on
+cp --sparse=always demo.plx store.old
+burst
+cp --sparse=always demo.plx store.new
+cp --sparse=always store.old demo.plx
+for _ in 1 2 3 4; do
+    run 0 vdi bench demo/web --rw randwrite --size 1M --runtime 1 --force
+    says err "continuing without its ring"
+done
+run 0 ring info demo --json
+[[ $(json disks 0 aside) -gt 0 ]] || die "the writes are not set aside"
+cp --sparse=always store.new demo.plx
+run 0 vdi info demo/web --json
+[[ $(json ring_needed) == true ]] || die "the newer store does not need the ring"
+run 0 ring check demo
+contents third
+all_found third
+rm store.old store.new third
+
+step "a store that is put back gets nothing of the future that was given up, whose numbers it gives out again"
+run 0 vdi bench demo/web --rw randwrite --size 32M --runtime 1 --force
+run 0 vdi export demo/web before --force
+cp --sparse=always demo.plx store.old
+for depth in 1 2; do # so slowly that the ring is not filled: what it has first stays
+    run 0 vdi bench demo/web --rw randwrite --size 32M --runtime 1 --iodepth $depth --force # and ends in order
+    run 0 ring info demo --json
+    [[ $(json disks) == "[]" ]] || die "the ring is not empty"
+    run 0 vdi export demo/web given.up --force
+    ! cmp -s before given.up || die "nothing was written"
+    cp --sparse=always store.old demo.plx
+    "$PARALLAX" vdi bench demo/web --rw randread --size 32M --runtime 60 --force >bench.out 2>bench.err &
+    pid=$!
+    for _ in {1..300}; do # until the ring is on
+        run 0 vdi info demo/web --json
+        [[ $(json ring_needed) == true ]] && break
+        sleep 0.1
+    done
+    kill -KILL "$pid"
+    wait "$pid" 2>wait.err
+    run 0 vdi info demo/web --json
+    [[ $(json ring_needed) == true ]] || die "the ring was never on"
+    run 0 vdi set demo/web --ring off
+    run 0 vdi export demo/web back --force
+    same before back
+    run 0 vdi set demo/web --ring on
+done
+
+step "nor is it refused for what that future has left"
+run 0 vdi bench demo/web --rw randwrite --size 32M --runtime 1 --iodepth 2 --force
+cp --sparse=always store.old demo.plx
+burst
+run 0 ring check demo
+run 0 vdi set demo/web --ring off
+run 0 vdi export demo/web third --force
+all_found third
+run 0 vdi set demo/web --ring on
+run 0 store check demo --data
+
+step "what is discarded of a store that was put back is its own; what the newer one needs stays, until it is discarded, too"
+burst
+cp --sparse=always demo.plx store.old # which needs what the ring has now
+run 0 vdi set demo/web --ring off
+run 0 vdi set demo/web --ring on
+burst
+cp --sparse=always demo.plx store.new
+cp --sparse=always one one.new
+contents newest
+all_found newest
+cp --sparse=always store.old demo.plx
+cp --sparse=always one.new one
+run 4 snap create demo/web
+run 4 ring discard demo/web
+says err "other writes on this host's ring, which this state of the store does not know, stay there"
+run 0 ring discard demo/web --dry-run --json
+kept=$(json kept)
+((kept > 0)) || die "nothing is said to stay"
+run 0 ring discard demo/web --yes
+run 0 snap create demo/web
+run 0 ring info demo --json
+[[ $(json disks 0 needed) == false && $(json disks 0 aside) -ge $kept ]] || die "it did not stay"
+cp --sparse=always store.new demo.plx
+contents third
+same newest third
+cp --sparse=always store.old demo.plx
+cp --sparse=always one.new one
+run 0 ring discard demo/web --yes
+run 4 ring discard demo/web
+says err "writes of it were set aside on the ring"
+run 0 ring discard demo/web --yes
+run 0 ring info demo --json
+[[ $(json disks) == "[]" ]] || die "something is left on the ring"
+rm store.old store.new one.new third newest before back
+
+step "a store without room for what the ring has: said at once, and as it is"
+run 0 store format small --volume "$DIR/small.plx" --size 160M --extent-size 1M
+run 0 vdi create small/web --size 64M
+# fill BYTES: so many are left at most.
+fill() {
+    for _ in {1..60}; do
+        run 0 vdi bench small/web --rw write --bs 256k --size 16M --runtime 1 --force
+        run 0 snap create small/web
+        run 0 store info small --json
+        (($(json available_bytes) > $1)) || return 0
+    done
+    die "the store does not get full"
+}
+fill 40000000
+run 0 ring create small "$DIR/tiny" --size 80M
+run 0 vdi set small/web --ring on
+run 6 vdi bench small/web --rw write --bs 256k --size 64M --runtime 120 --force
+for words in "snap create small/web" "vdi set small/web --ring off"; do
+    begun=$SECONDS
+    # shellcheck disable=SC2086 # words
+    run 6 $words
+    ((SECONDS - begun < 40)) || die "$words: took $((SECONDS - begun)) s"
+    says err "its writes on this host's ring could not be drained to the store first"
+    says err "make the store larger"
+done
+run 0 snap delete small/web@.. # which makes the room
+run 0 vdi set small/web --ring off
+
+run 0 snap create small/web
+run 0 store check small --data
+run 0 ring delete small
+rm small.plx tiny
+
+step "a disk with the setting goes on without a ring that is away, and says so"
+mv one away
+run 0 vdi bench demo/web --rw randwrite --size 32M --runtime 1 --force
+says err "continuing without its ring"
+mv away one
+
+step "damage to a write that the store lacks: found by a check, and the disk refused, each time; all else goes on"
+run 0 vdi create demo/fresh --size 1M
+run 0 snap create demo/fresh
+run 0 vdi info demo/fresh --json
+fresh=$(json uuid)
+"$RING_FORGE" append "$fresh" 1 5 "$DIR/one" || die "the ring cannot be filled"
+"$RING_FORGE" mark "$DIR/demo.plx" "$fresh" "$DIR/one" || die "the disk cannot be marked"
+cp --sparse=always one one.sound
+python3 - one <<'END'
+import sys
+with open(sys.argv[1], "r+b") as ring:
+    ring.seek(ring.read().index(b"a write that was acknowledged"))
+    ring.write(b"A")
+END
+run 5 ring check demo
+says out "writes of it on the ring are damaged"
+run 5 store check demo
+for _ in 1 2 3; do
+    run 5 snap create demo/fresh
+    says err "writes that were acknowledged are missing"
+done
+run 0 snap create demo/web
+run 0 store info demo --json
+[[ $(json doubt) == null ]] || die "a damaged ring puts the registry in doubt"
+mv one.sound one
+run 0 snap create demo/fresh
+run 0 vdi export demo/fresh fresh --force
+[[ $(head -c 29 fresh) == "a write that was acknowledged" ]] || die "a write is missing"
+
+step "a handler that is killed while it drains, or whose disk has stopped, has not brought everything to the store"
+cat >stand-in <<'PYTHON'
+import json, os, socket, sys
+path, turning = sys.argv[1], sys.argv[2] == "turning"
+os.makedirs(os.path.dirname(path), exist_ok=True)
+if os.path.exists(path):
+    os.unlink(path)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(path)
+listener.listen()
+answer = {"vdi": "web", "on": False, "use": "off", "automatic": False, "turning": turning, "records": 1, "bytes": 4096, "waited_ns": 0, "memory": 0,
+          "drained_bytes": 0, "full": False}
+while True:
+    connection = listener.accept()[0]
+    for _ in connection.makefile():
+        connection.sendall(json.dumps({"ok": True, "result": answer}).encode() + b"\n")
+PYTHON
+for how in turning stopped; do
+    run 0 vdi set demo/web --ring on
+    "$PARALLAX" vdi bench demo/web --rw randwrite --size 32M --runtime 60 --force >bench.out 2>bench.err &
+    bench=$!
+    owner=
+    for _ in {1..200}; do
+        [[ -z $owner ]] || break
+        sleep 0.1
+        owner=$(registry "SELECT owner FROM vdis WHERE name = 'web' AND owner IS NOT NULL")
+    done
+    [[ -n $owner ]] || die "nobody has the disk open"
+    timeout 100 python3 stand-in "state/run/control/$owner.sock" $how &
+    server=$!
+    for _ in {1..200}; do
+        [[ -S state/run/control/$owner.sock ]] && break
+        sleep 0.1
+    done
+    sleep 0.5 # it listens, and the disk needs the ring
+    if [[ $how == stopped ]]; then
+        run 1 vdi set demo/web --ring off
+        says err "has stopped, and the ring may hold writes that the store lacks"
+        kill -KILL $bench
+    else
+        (sleep 1 && kill -KILL $bench) &
+        run 0 vdi set demo/web --ring off
+        run 0 vdi info demo/web --json
+        [[ $(json ring_needed) == false ]] || die "it was not waited for"
+    fi
+    wait $bench 2>wait.err
+    kill $server
+    wait $server 2>wait.err
+done
+run 0 vdi set demo/web --ring on
+
+step "a deleted disk leaves nothing on the ring"
+burst
+run 0 vdi delete demo/web --yes
+run 0 ring info demo --json
+[[ $(json free_bytes) == $(json size_bytes) ]] || die "the ring has something left of a deleted disk"
+run 0 ring delete demo
+run 0 store check demo --data
+
+step "a ring that is full of what nobody claims is not taken for a full store"
+run 0 vdi create demo/late --size 16M
+run 0 ring create demo "$DIR/one" --force --json
+for ((left = $(json size_bytes); left > 0; left -= 16 << 20)); do # a segment each
+    "$RING_FORGE" append "$(</proc/sys/kernel/random/uuid)" 1 1 "$DIR/one" || die "the ring cannot be filled"
+done
+run 0 vdi set demo/late --ring on
+run 0 vdi bench demo/late --rw randwrite --size 1M --runtime 1
+says err "continuing without its ring: this host's ring has no room; 'parallax ring info demo' shows which virtual disks fill it"
+run 0 ring delete demo --force
+run 0 vdi delete demo/late --yes
+
+step "two members: one is missing, and goes for lost only by the operator's word"
+run 0 vdi create demo/web --size 64M
+run 0 ring create demo "$DIR/one" "$DIR/two" --size 80M --force
+run 0 vdi set demo/web --ring on
+run 4 ring repair demo --i-checked-the-other-is-lost
+says err "the ring has all its members"
+burst
+keep demo.plx one two
+cp written written.both
+contents both
+all_found both
+for gone in one two; do
+    back
+    left=$([[ $gone == one ]] && echo two || echo one)
+    mv $gone away
+    run 4 snap create demo/web
+    says err "one of its members is missing, bring it back"
+    run 4 ring repair demo --with "$DIR/three" --size 80M
+    says err "add --i-checked-the-other-is-lost"
+    run 0 ring repair demo --i-checked-the-other-is-lost
+    says err "goes on with $DIR/$left alone"
+    contents alone
+    all_found alone written.both
+    burst
+    contents later
+    all_found later
+
+    step "$gone comes back: it is not used; then it is copied to"
+    mv away $gone
+    run 0 ring info demo --json
+    [[ $(json alone) == true ]] || die "it counts again"
+    run 0 ring repair demo --with "$DIR/$gone"
+    run 0 ring info demo --json
+    [[ $(json alone) == false ]] || die "it is no member again"
+    burst
+    mv "$left" away
+    run 0 ring repair demo --i-checked-the-other-is-lost
+    contents later
+    all_found later
+    rm away
+done
+
+step "another device takes its place; killed while it is copied, the command begins anew"
+run 4 ring repair demo --with "$DIR/two"
+says err "is the member that is left"
+printf 'of somebody' >three && truncate -s 80M three
+run 4 ring repair demo --with "$DIR/three"
+says err "holds data already"
+keep demo.plx two three state/rings/*
+copied() { ! cmp -s three three.before; }
+is_copied_anew() {
+    run 0 ring info demo --json
+    [[ $(json alone) == false ]] || run 0 ring repair demo --with "$DIR/three" --force
+    run 0 ring info demo --json
+    [[ $(json alone) == false && $(<out) == *"$DIR/three"* ]] || die "it is no member"
+}
+submissions ring repair demo --with "$DIR/three" --force
+turning copied is_copied_anew ring repair demo --with "$DIR/three" --force
+partly=0
+for i in {0..5}; do
+    killed $((turn + i * (total - turn) / 6)) ring repair demo --with "$DIR/three" --force
+    run 0 ring info demo --json
+    if [[ $(json alone) == true ]] && copied; then ((partly++)); fi
+    is_copied_anew
+done
+((partly)) || die "no kill has met it while it was copied"
+burst
+mv two away
+run 0 ring repair demo --i-checked-the-other-is-lost
+contents later
+all_found later
+run 0 store check demo --data
+
+step "a member that lacks the newest writes does not go on alone, so the other one is not overwritten"
+mv away two
+run 0 ring repair demo --with "$DIR/two"
+burst
+cp three older
+burst
+mv two newest
+mv older three
+run 4 ring repair demo --i-checked-the-other-is-lost
+says err "three lacks the newest writes of web: bring the other member back"
+run 4 ring repair demo --with "$DIR/four" --size 96M
+says err "three lacks the newest writes of web: bring the other member back"
+[[ ! -e four ]] || die "a file was made for a copy that nobody may make"
+mv newest two
+mv three older
+run 0 ring repair demo --i-checked-the-other-is-lost
+contents later
+all_found later
+run 0 store check demo --data
+echo "all is well"
