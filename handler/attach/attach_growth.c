@@ -124,7 +124,7 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
                                                device->name);
     if (error)
         plx_registry_fault(a->registry, error, fault);
-    else
+    else if (!dry_run)
         error = plx_numbers_joining(a, &how.number, fault);
     if (!error)
         error = plx_store_add_volume(a->store, device, &how, ret_grown, fault);

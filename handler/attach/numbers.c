@@ -10,8 +10,11 @@
  *     volume 0 went back. So both slots of the home page have the number, durably, before anything
  *     else: one slot alone may be lost, or be written once more by a host that was paused.
  * NUMBERS-3  Whoever writes numbers holds PLX_BYTE_HOME, and writes those of all volumes that the
- *     store has. One that is joining has the home page's number before volume 0 counts it. So a
- *     volume without a number is older than the first number of the store.
+ *     store has, or none: a process that opened the store before a volume joined does not know of
+ *     it. One that is joining has the home page's number before volume 0 counts it. That number is
+ *     read under PLX_BYTE_HOME, too, while PLX_BYTE_OPEN of volume 1 is shared, so that it does not
+ *     rise before volume 0 counts the new one. So a volume without a number is older than the first
+ *     number of the store.
  * NUMBERS-4  The number rises at the opening of a process beside which nobody has the store open,
  *     and at the closing of the last one. It can tell, for it gets PLX_BYTE_OPEN of volume 1
  *     exclusively (VOLUMES-6). A store of one volume has no numbers.
@@ -128,24 +131,29 @@ static int write_all(const struct numbers *n, uint64_t next, struct plx_fault *f
     return error;
 }
 
-/* NUMBERS-4. And then, VOLUMES-6. */
-static int ask_alone(const struct plx_store *store, enum raise_when when, bool *ret_alone,
-                     struct plx_fault *fault)
-{
-    struct plx_bytelock *locks = plx_store_device(store, 1)->used;
-
-    *ret_alone = when == WHEN_JOINED || when == AT_REBUILDING ||
-                 (locks && !locks->ops->set(locks, PLX_BYTE_OPEN, PLX_BYTE_EXCLUSIVE));
-    return when == AT_REBUILDING ? 0 : plx_volumes_share_open(store, fault);
-}
-
-/* NUMBERS-3. Another process may have added volumes, and have told nobody yet. */
+/* NUMBERS-3. Another process may have added volumes since the store was opened here. */
 static bool knows_all(const struct plx_store *store)
 {
     struct plx_superblock_info info;
 
     return !plx_superblock_probe(plx_store_device(store, 0), &info, NULL) &&
            info.volumes == count_volumes(store);
+}
+
+/* NUMBERS-4. And then, VOLUMES-6. */
+static int ask_alone(const struct plx_store *store, enum raise_when when, bool *ret_alone,
+                     struct plx_fault *fault)
+{
+    struct plx_bytelock *locks = plx_store_device(store, 1)->used;
+
+    if (when == AT_REBUILDING) {
+        *ret_alone = true;
+        return 0;
+    }
+    *ret_alone = when == WHEN_JOINED ||
+                 (locks && !locks->ops->set(locks, PLX_BYTE_OPEN, PLX_BYTE_EXCLUSIVE) &&
+                  knows_all(store));
+    return plx_volumes_share_open(store, fault);
 }
 
 /* NUMBERS-7. The registry may ask the tenancy, so it is not asked while that raises. */
@@ -183,7 +191,7 @@ static int raise(void *context, const struct plx_number *home, uint64_t *ret_nex
         return error;
     compare(r->store, home, &n);
     error = r->when == AT_REBUILDING ? 0 : judge(r->attach, &n, fault);
-    if (error || !alone || r->waits || (r->when == AT_CLOSING && !knows_all(r->store)))
+    if (error || !alone || r->waits)
         return error;
     /* NUMBERS-5, NUMBERS-6 */
     next = n.unknown || r->when == AT_REBUILDING ? n.highest + 1 : home->number + 1;
@@ -254,17 +262,21 @@ void plx_numbers_closing(struct plx_attach *a)
         raise_by(&r, a->tenancy, NULL); /* else as after a crash */
 }
 
+/* Raises nothing. */
+static int note(void *context, const struct plx_number *home, uint64_t *ret_next,
+                struct plx_fault *fault)
+{
+    uint64_t *number = context;
+
+    *number = home->number;
+    return 0;
+}
+
 int plx_numbers_joining(struct plx_attach *a, uint64_t *ret_number, struct plx_fault *fault)
 {
-    struct plx_store_info info;
-    struct plx_number home;
-    int error;
+    const struct plx_number_raise how = {.raise = note, .context = ret_number};
 
-    plx_store_get_info(a->store, &info);
-    error = plx_number_home(plx_store_device(a->store, 0), &info.id, &home, fault);
-    if (!error)
-        *ret_number = home.number;
-    return error;
+    return plx_tenancy_number(a->tenancy, &how, fault);
 }
 
 int plx_numbers_joined(struct plx_attach *a, struct plx_fault *fault)

@@ -8,7 +8,8 @@
  * $PLX_STAGE_COUNT: a file that gets the number of these calls when the command ends.
  * $PLX_STAGE_LOCK: before which locking of a virtual disk the signal comes, counted from 1.
  * $PLX_STAGE_SYNC: before which call of fsync() the signal comes, counted from 1.
- * $PLX_STAGE_OPENED: a file that gets a line with the path of each file or device that is opened.
+ * $PLX_STAGE_OPENED: a file that gets a line for each file or device that is opened: its path, and
+ * how many calls that hand something to a device or file have gone before.
  * $PLX_STAGE_OPEN: before the first opening of which path the signal comes.
  * $PLX_STAGE_SYNC_FAILS: which call of fsync() fails, counted from 1.
  * $PLX_STAGE_WRITE_FAILS: which call of pwrite() fails, counted from 1.
@@ -75,6 +76,8 @@ int __wrap_gethostname(char *ret_name, size_t size)
                 : __real_gethostname(ret_name, size);
 }
 
+static long passed; /* calls that hand something to a device or file */
+
 static void note_opened(const char *path)
 {
     const char *list = getenv("PLX_STAGE_OPENED");
@@ -82,7 +85,7 @@ static void note_opened(const char *path)
 
     if (fd < 0)
         return;
-    dprintf(fd, "%s\n", path);
+    dprintf(fd, "%s %ld\n", path, passed);
     close(fd);
 }
 
@@ -112,8 +115,6 @@ int __wrap_open64(const char *path, int flags, ...)
     signal_opening(path);
     return __real_open64(path, flags, mode);
 }
-
-static long passed;
 
 static void pass(void)
 {

@@ -142,4 +142,48 @@ for slot in 0 1; do
     ((home && home == one && home == two)) || die "after a damaged slot $slot: $(numbers)"
 done
 run 0 store check demo
+
+# restore: the store as it was before a volume joined; in the inodes that it had, so that nobody has to take it over.
+restore() {
+    rm -rf v3 "$PARALLAX_STATE_DIR"
+    cp --sparse=always joined/v? .
+    cp -a joined/state "$PARALLAX_STATE_DIR"
+}
+
+# beside_at CALL COMMAND...: the command stops before its I/O number CALL; the command in `beside` runs to its end, or
+# waits for it; then it goes on.
+beside_at() {
+    local call=$1 stopped
+    restore
+    PLX_STAGE_SIGNAL=19 PLX_STAGE_AT=$call "$PARALLAX_STAGED" "${@:2}" >stopped 2>&1 </dev/null &
+    stopped=$!
+    stops $stopped
+    timeout -k 5 0.5 "$PARALLAX" "${beside[@]}" >out 2>err </dev/null # it may have to wait, which is no matter
+    kill -CONT $stopped
+    wait $stopped || die "${*:2}, stopped before its I/O $call: $(<stopped)"
+    run 0 snap create demo/web
+    run 0 store check demo
+}
+
+# moments VOLUME COMMAND...: at every I/O of it the one in `beside` runs, from the opening of the volume on.
+moments() {
+    local call first
+    restore
+    rm -f opened
+    PLX_STAGE_OPENED=$DIR/opened "$PARALLAX_STAGED" "${@:2}" >out 2>err </dev/null || die "$*: $(<err)"
+    first=$(grep -m 1 "^$DIR/$1 " opened)
+    first=$((${first##* } + 1))
+    for ((call = first; call < first + 25; call++)); do
+        beside_at $call "${@:2}"
+    done
+}
+
+step "a volume joins while a store is opened, and the store is opened and closed while a volume joins"
+mkdir joined
+cp --sparse=always v? joined
+cp -a "$PARALLAX_STATE_DIR" joined/state
+beside=(store add-volume demo "$DIR/v3" --size 16M)
+moments v2 snap create demo/web
+beside=(snap create demo/web)
+moments v3 store add-volume demo "$DIR/v3" --size 16M
 echo "all is well"

@@ -355,6 +355,18 @@ static int know_ranges(struct plx_volume *volumes, const struct plx_store_option
     return 0;
 }
 
+/* VOLUME-7. Another process may have added a volume between the readings of volume 0 and of the
+ * others; then volume 0 says so by now. */
+static int read_first_again(struct plx_volume *volumes, struct plx_fault *fault)
+{
+    if (!volumes[0].device)
+        return 0;
+    for (unsigned i = 1; i < PLX_VOLUMES_MAX; i++)
+        if (volumes[i].device && volumes[i].super.volumes > volumes[0].super.volumes)
+            return plx_superblock_read(volumes[0].device, &volumes[0], fault);
+    return 0;
+}
+
 int plx_volumes_read(struct plx_device **devices, unsigned count,
                      const struct plx_store_options *options, struct plx_volume *volumes,
                      struct plx_fault *fault)
@@ -364,6 +376,8 @@ int plx_volumes_read(struct plx_device **devices, unsigned count,
 
     for (unsigned i = 0; i < count && !error; i++)
         error = place_volume(volumes, devices[i], options->mixed, &first, fault);
+    if (!error)
+        error = read_first_again(volumes, fault);
     if (!error)
         error = know_ranges(volumes, options, fault);
     for (unsigned i = 0; i < count && !error; i++)
