@@ -626,6 +626,24 @@ static void run_resilver(void)
     CU_ASSERT_FALSE(ring_info().resilvering);
 }
 
+/* SCAN_LOOK-3: a member that is gone when a disk is opened. */
+static void test_lost_at_opening(void)
+{
+    for (unsigned m = 0; m < 2; m++) {
+        make_mirror();
+        append_and_close();
+        OK(reopen(0, 2, false));
+        plx_simdisk_stop(devices[m], PLX_ERR_LOST);
+        OK(scan_code(vdi_a, 2, 1, 0, 0));
+        expect_found(1, 1, 10);
+        CU_ASSERT_EQUAL(ring_info().members, 1);
+        OK(reopen(1 - m, 1, false)); /* it has the new set: nobody has to be asked */
+        OK(scan_code(vdi_a, 3, 1, 0, 0));
+        expect_found(1, 1, 10);
+        end_ring();
+    }
+}
+
 /* Which device may be added, and which not without the operator's word. */
 static void test_may_be_added(void)
 {
@@ -738,6 +756,7 @@ int main(void)
         {"records read back", test_read},
         {"two members", test_mirror},
         {"a member fails", test_lost},
+        {"a member is lost when a disk is opened", test_lost_at_opening},
         {"damage", test_damage},
         {"which device may be added", test_may_be_added},
         {"a member is added", test_resilver},

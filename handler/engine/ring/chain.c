@@ -24,7 +24,8 @@
  *     records are released and the chain is closed, because that proof distinguishes the ring from
  *     its older copies (PARTS-3). While it is unknown whether the record names the old proof or the
  *     new one, both are kept. If the ring has no other segment, the chain goes on in that one: its
- *     header's sector has the proof before and after.
+ *     header's sector has the proof before and after. The header goes by itself then: it shows what
+ *     the batches showed that are overwritten behind it (SCAN_JUDGE-5).
  * CHAIN-8  A batch of a few records is written from their own memory, if that is aligned, without a
  *     copy. So an item is not done, nor failed, before the transfers of its batch have ended on all
  *     members: from then on its memory is its owner's again.
@@ -112,8 +113,9 @@ static bool may_take_own(const struct plx_ring_chain *chain)
            chain->proof_part == chain->first && chain->named_part == chain->first;
 }
 
-/* The chain goes on in a segment of its own epoch. The header goes to the buffer. */
-static bool take_segment(struct plx_ring_chain *chain, uint8_t *header)
+/* The chain goes on in a segment of its own epoch. The header goes to the buffer. *ret_own: it was
+ * the chain's already (CHAIN-7). */
+static bool take_segment(struct plx_ring_chain *chain, uint8_t *header, bool *ret_own)
 {
     struct plx_ring *ring = chain->ring;
     struct plx_ring_segment head = {
@@ -128,7 +130,8 @@ static bool take_segment(struct plx_ring_chain *chain, uint8_t *header)
 
     chain->begun = false;
     free_released(chain); /* the one that it leaves may have been kept for this only */
-    if (!may_take(chain) && may_take_own(chain)) {
+    *ret_own = !may_take(chain) && may_take_own(chain);
+    if (*ret_own) {
         ring->cursor = chain->first;
         free_first(chain);
     }
@@ -330,29 +333,38 @@ static struct plx_ring_flight *idle_flight(struct plx_ring *ring)
     return NULL;
 }
 
-/* CHAIN-1 */
+/* CHAIN-1. Nothing goes behind a header that goes by itself before that is durable. */
 static bool may_form(const struct plx_ring_chain *chain)
 {
     unsigned count = 0;
-    bool writing = false;
+    bool writing = false, alone = false;
 
     for (const struct plx_ring_flight *f = chain->flights; f; f = f->next) {
         count++;
         writing |= f->state == PLX_FLIGHT_WRITING;
+        alone |= !f->items;
     }
-    return chain->waiting && count < PLX_RING_CHAIN_FLIGHTS &&
+    return chain->waiting && !alone && count < PLX_RING_CHAIN_FLIGHTS &&
            (!writing || chain->waiting_bytes >= plx_ring_batch_enough(chain->ring));
 }
 
-/* A proof's first segment: its header by itself (CHAIN-2). */
-static bool form_proof(struct plx_ring_chain *chain, struct plx_ring_flight *flight)
+/* The header of the segment that was just taken, by itself. */
+static void form_header(struct plx_ring_chain *chain, struct plx_ring_flight *flight)
 {
-    if (!take_segment(chain, flight->buffer))
-        return false;
-    chain->proving = false;
     part_at(chain->ring, chain->current)->last_seq = chain->formed_seq;
     begin_flight(chain, flight, true);
     launch(flight, plx_ring_offset(chain->ring, chain->current) + PLX_BLOCK_SIZE);
+}
+
+/* A proof's first segment (CHAIN-2). */
+static bool form_proof(struct plx_ring_chain *chain, struct plx_ring_flight *flight)
+{
+    bool own;
+
+    if (!take_segment(chain, flight->buffer, &own))
+        return false;
+    chain->proving = false;
+    form_header(chain, flight);
     return true;
 }
 
@@ -362,7 +374,7 @@ static bool form(struct plx_ring_chain *chain)
     struct plx_ring_flight *flight = chain->proving || may_form(chain) ? idle_flight(ring) : NULL;
     size_t limit = plx_ring_batch_limit(ring), bytes;
     uint32_t count = 0;
-    bool header = false;
+    bool header = false, own;
 
     if (!flight || ring->resilver.held || chain->cancelled) /* RESILVER-4, CHAIN-9 */
         return false;
@@ -372,8 +384,12 @@ static bool form(struct plx_ring_chain *chain)
         count = fit(chain, (size_t)plx_min_u64(limit, ring->segment_bytes - chain->at), &bytes);
     if (!count) {
         header = true;
-        if (!take_segment(chain, flight->buffer))
+        if (!take_segment(chain, flight->buffer, &own))
             return false;
+        if (own) {
+            form_header(chain, flight);
+            return true;
+        }
         count = fit(chain, limit, &bytes);
     }
     begin_flight(chain, flight, header);

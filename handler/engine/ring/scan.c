@@ -204,6 +204,7 @@ static int enter(struct plx_scan *scan)
     for (uint32_t s = 0; s < scan->ring->segments && !error && !found; s++)
         if (is_entered(scan, s))
             error = enter_segment(scan, s, &found, &unreadable);
+    scan->has_position = found;
     if (!error && !found && unreadable)
         error = plx_fault_set(scan->fault, PLX_ERR_IO_READ,
                               "%s: a block that cannot be read may have record %llu, so nobody can "

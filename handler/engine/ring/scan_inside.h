@@ -27,6 +27,7 @@ struct plx_scan {
     bool hash_known;
     uint32_t segment, at; /* behind the last batch; NOWHERE: only a new segment continues it */
     uint64_t entered;     /* the position was looked for in segments that begin so; 0: in none */
+    bool has_position;    /* its record was found there, or what follows it */
     uint64_t durable;
     uint32_t proof_part; /* has the proof that the mark names; NOWHERE: there is no mark */
     struct plx_ring_segment proof_head; /* of the newest one */

@@ -13,6 +13,10 @@
  * SCAN_JUDGE-3  A batch whose segment has another proof is nobody's: nothing counts it.
  * SCAN_JUDGE-4  What was found before the mark's proof is what its writer had found: the hashes
  *     lead to it. Else another future's batches were taken, from a segment that lost its header.
+ * SCAN_JUDGE-5  The position's record is there, or something that was appended behind it, if the
+ *     proof in the mark was written in the position's epoch: the newest segment with that proof is
+ *     kept (CHAIN-7). If it is not, the ring is a copy that was made under this very proof, before
+ *     that record was appended, and lacks all that was acknowledged since.
  * Loop: the ring's. Calls are synchronous.
  * Crash story: none, it only reads.
  */
@@ -146,6 +150,24 @@ static int look_for_holes(struct plx_scan *scan)
     return error;
 }
 
+/* SCAN_JUDGE-5 */
+static int look_for_position(const struct plx_scan *scan)
+{
+    const struct plx_ring_position *position = &scan->options->position;
+    bool has = scan->has_position || scan->proof_head.epoch != position->epoch;
+
+    for (uint32_t s = 0; s < scan->ring->segments && !has; s++)
+        for (unsigned m = 0; m < scan->ring->count; m++)
+            has |= has_mark(scan, s, m) && scan->ring->parts[s].head[m].first_seq > position->seq;
+    return has ? 0
+               : plx_fault_set(scan->fault, PLX_ERR_CORRUPT,
+                               "%s: record %llu, which the store has from this ring, is not there: "
+                               "this is an older copy of the ring, then put the newer one back, or "
+                               "it was damaged",
+                               scan->ring->members[0].device->name,
+                               (unsigned long long)position->seq);
+}
+
 /* ---- What is newer ---- */
 
 /* Whether this member's header of the segment may begin what is newer than all that counts. */
@@ -240,6 +262,8 @@ int plx_scan_judge(struct plx_scan *scan)
     uint64_t newer = 0;
     int error = look_for_holes(scan);
 
+    if (!error)
+        error = look_for_position(scan);
     if (!error)
         error = look_where_it_leads(scan);
     if (!error)

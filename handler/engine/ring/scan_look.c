@@ -8,6 +8,9 @@
  *     distinguishes the ring from its older copies (PARTS-3). If that batch cannot be read either,
  *     the scan fails. A segment of the chain gets a header again. One that the chain does not need
  *     stays as it was: it may have a newer proof of another disk (PARTS-2).
+ * SCAN_LOOK-3  A member that cannot be reached any more is lost, and the scan goes on with the other
+ *     one, which has all that was done (CHAIN-4). The survivor has its new set before anybody learns
+ *     what was found (SCAN-5). A ring that is only read loses nobody, and the scan fails.
  * Loop: the ring's. Calls are synchronous.
  * Crash story: none, it only reads.
  */
@@ -38,9 +41,24 @@ static int read_singly(struct plx_scan *scan, unsigned m, uint32_t segment)
     return 0;
 }
 
+static int read_segment(struct plx_scan *scan, unsigned m, uint32_t segment)
+{
+    int error = plx_ring_transfer_sync(scan->ring, m, PLX_IO_READ,
+                                       plx_ring_offset(scan->ring, segment), scan->shelf[m],
+                                       scan->ring->segment_bytes);
+
+    memset(scan->unreadable[m], 0, plx_scan_blocks(scan) * sizeof(bool));
+    if (error == PLX_ERR_IO_READ)
+        error = read_singly(scan, m, segment);
+    if (error == PLX_ERR_LOST && !scan->ring->options.read_only) { /* SCAN_LOOK-3 */
+        plx_ring_member_lost(scan->ring, m, error);
+        error = scan->ring->sticky;
+    }
+    return error;
+}
+
 int plx_scan_shelve(struct plx_scan *scan, uint32_t segment)
 {
-    uint64_t offset = plx_ring_offset(scan->ring, segment);
     int error = 0;
 
     if (scan->shelved == segment)
@@ -49,11 +67,7 @@ int plx_scan_shelve(struct plx_scan *scan, uint32_t segment)
     for (unsigned m = 0; m < scan->ring->count && !error; m++) {
         if (!plx_scan_uses(scan, m))
             continue;
-        memset(scan->unreadable[m], 0, plx_scan_blocks(scan) * sizeof(bool));
-        error = plx_ring_transfer_sync(scan->ring, m, PLX_IO_READ, offset, scan->shelf[m],
-                                       scan->ring->segment_bytes);
-        if (error == PLX_ERR_IO_READ)
-            error = read_singly(scan, m, segment);
+        error = read_segment(scan, m, segment);
         if (error)
             plx_fault_set(scan->fault, error, "%s: segment %u: %s",
                           scan->ring->members[m].device->name, segment, plx_error_text(error));
