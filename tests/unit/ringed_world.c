@@ -12,6 +12,7 @@ struct plx_vdi *vdi;
 struct plx_simrng rng;
 int overwrite = -1;
 bool mirrored;
+unsigned ring_segments = SEGMENTS;
 unsigned turns_left;
 uint64_t memory_limit;
 static struct plx_device *ring_devices[2];

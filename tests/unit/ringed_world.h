@@ -22,7 +22,7 @@
 #define SECTOR 512u
 #define SEGMENT_BLOCKS 16u
 #define SEGMENTS 12u
-#define RING_BYTES (PLX_RING_SEGMENTS_AT + SEGMENTS * SEGMENT_BLOCKS * (uint64_t)BLOCK)
+#define RING_BYTES (PLX_RING_SEGMENTS_AT + ring_segments * SEGMENT_BLOCKS * (uint64_t)BLOCK)
 
 extern struct plx_simpower ring_power;
 extern struct plx_simdisk *ring_disk, *mirror_disk; /* the second one of a mirror; NULL: none */
@@ -32,9 +32,10 @@ extern struct plx_ringed *ringed;
 extern struct plx_vdi *vdi;
 extern struct plx_simrng rng;
 extern int overwrite;
-extern bool mirrored;         /* rings that are made are */
-extern unsigned turns_left;   /* of a test: nothing goes on for ever */
-extern uint64_t memory_limit; /* of the records; 0: the default */
+extern bool mirrored;          /* rings that are made are */
+extern unsigned ring_segments; /* that they have */
+extern unsigned turns_left;    /* of a test: nothing goes on for ever */
+extern uint64_t memory_limit;  /* of the records; 0: the default */
 
 /* A store with a disk, and a ring; off. */
 void make(uint64_t seed);

@@ -8,9 +8,10 @@
  *     distinguishes the ring from its older copies (PARTS-3). If that batch cannot be read either,
  *     the scan fails. A segment of the chain gets a header again. One that the chain does not need
  *     stays as it was: it may have a newer proof of another disk (PARTS-2).
- * SCAN_LOOK-3  A member that cannot be reached any more is lost, and the scan goes on with the other
- *     one, which has all that was done (CHAIN-4). The survivor has its new set before anybody learns
- *     what was found (SCAN-5). A ring that is only read loses nobody, and the scan fails.
+ * SCAN_LOOK-3  A member that cannot be reached any more is lost, and the scan goes on with the
+ *     other one, which has all that was done (CHAIN-4). The survivor has its new set before
+ *     anybody learns what was found (SCAN-5). A ring that is only read loses nobody: there the
+ *     scan fails.
  * Loop: the ring's. Calls are synchronous.
  * Crash story: none, it only reads.
  */
@@ -43,9 +44,9 @@ static int read_singly(struct plx_scan *scan, unsigned m, uint32_t segment)
 
 static int read_segment(struct plx_scan *scan, unsigned m, uint32_t segment)
 {
-    int error = plx_ring_transfer_sync(scan->ring, m, PLX_IO_READ,
-                                       plx_ring_offset(scan->ring, segment), scan->shelf[m],
-                                       scan->ring->segment_bytes);
+    int error =
+        plx_ring_transfer_sync(scan->ring, m, PLX_IO_READ, plx_ring_offset(scan->ring, segment),
+                               scan->shelf[m], scan->ring->segment_bytes);
 
     memset(scan->unreadable[m], 0, plx_scan_blocks(scan) * sizeof(bool));
     if (error == PLX_ERR_IO_READ)
