@@ -5,6 +5,8 @@
  *     needed.
  * RING_CHECK-2  A disk whose record names another ring than this host's is told of, whether this
  *     host has a ring or not: it can be used only there.
+ * RING_CHECK-3  A ring that another process has open changes while it is read, so its records are
+ *     not checked. That is told for each disk that may need them.
  * Threads: the caller's. Crash story: nothing is written here.
  */
 #include "attach/ring_check.h"
@@ -108,6 +110,11 @@ static void check_disk(struct checking *c, const struct plx_ring_disk *disk)
     }
     if (!disk->looked) {
         c->checked->untold |= disk->marked;
+        if (disk->marked && c->checked->in_use) /* RING_CHECK-3 */
+            find(c, PLX_FINDING_INFO, name,
+                 "virtual disk %s: its newest writes may lie on this host's ring, which a handler "
+                 "or a command has open, so that they were not checked",
+                 name);
         return;
     }
     c->checked->records += disk->look.last + 1 - disk->look.first;
