@@ -1,5 +1,6 @@
-/* test_ringed_slow.c - a disk with a write-back ring that has more than is drained at once: writers
- * are slowed until it has little, and what cannot be read back from it any more is told.
+/* test_ringed_slow.c - a disk with a write-back ring that has much that the store lacks: writers
+ * are slowed until it has little, what cannot be read back from it any more is told, and what is
+ * discarded is gone at once or not at all, wherever the power fails.
  */
 #include "engine/ring/ringed_inside.h"
 #include "ok.h"
@@ -121,11 +122,134 @@ static void test_lost_on_ring(void)
     fixture.open.ops_per_vdi = 0;
 }
 
+/* ---- Discarded ---- */
+
+#define DISCARDED 30u
+
+static struct plx_uuid disk_id;
+
+/* So many of the ring's writes, from the first one on, and none behind them. */
+static bool holds_first(uint64_t writes)
+{
+    bool holds = true;
+
+    for (uint64_t b = 0; b < DISCARDED; b++)
+        holds &= reads_as(vdi, b * BLOCK, BLOCK, b < writes ? 2 : 1);
+    return holds;
+}
+
+/* The store has 1 in all blocks, the ring 2; nobody has the disk open. */
+static void make_undrained(uint64_t seed)
+{
+    overwrite = PLX_OVERWRITE_COPY;
+    make(seed);
+    OK(write_byte(vdi, 0, DISCARDED * BLOCK, 1));
+    env.env.writes_wait = writes_wait;
+    OK(plx_ringed_on(ringed, &fault));
+    some_turns(50);
+    none_goes = true;
+    for (unsigned i = 0; i < DISCARDED; i++)
+        OK(write_byte(vdi, i * BLOCK, BLOCK, 2));
+    CU_ASSERT_EQUAL(info_of().records, DISCARDED);
+    disk_id = vdi_info().id;
+    plx_simpower_cut(&power);
+    none_goes = false;
+    plx_ringed_close(ringed);
+    plx_vdi_abandon(vdi);
+    close_ring();
+    crash_store();
+}
+
+static int open_without_ring(void)
+{
+    const struct plx_vdi_open_options options = {
+        .slot = 0, .epoch = ++epoch, .take_over = true, .overwrite = overwrite};
+
+    return plx_vdi_open(store, &options, &vdi, &fault);
+}
+
+static int discard(void)
+{
+    int error = open_without_ring();
+
+    if (!error)
+        error = plx_ringed_discard(vdi, &fault);
+    if (!error)
+        error = plx_vdi_close(vdi);
+    return error;
+}
+
+/* Whether the disk has all that the ring has; else it has nothing of it, and does not use it. */
+static bool is_whole(void)
+{
+    int error = try_open(true);
+
+    if (error) {
+        CU_ASSERT_EQUAL(error, PLX_ERR_EXISTS);
+        OK(open_without_ring());
+        CU_ASSERT(!is_marked() && holds_first(0));
+    } else {
+        CU_ASSERT(is_marked() && holds_first(DISCARDED));
+        plx_ringed_close(ringed); /* some of it may be drained */
+    }
+    plx_vdi_abandon(vdi);
+    return !error;
+}
+
+/* The power of store and ring fails with the store's event `at` while the records are discarded.
+ * False: that was over before. */
+static bool discard_cut(uint64_t seed, uint64_t at, unsigned *states)
+{
+    uint64_t drained = 0;
+    bool crashed, whole;
+
+    make_undrained(seed);
+    power.crash_at = power.events + at;
+    discard();
+    crashed = power.off;
+    power.crash_at = 0;
+    if (crashed) {
+        plx_simpower_cut(&ring_power);
+        plx_simpower_restore(&ring_power);
+        crash_store();
+    }
+    open_ring();
+    whole = is_whole();
+    CU_ASSERT(crashed || !whole);
+    states[whole]++;
+    OK(discard()); /* it is repeated */
+    OK(plx_ring_forget(ring, &disk_id, &fault));
+    OK(try_open(false));
+    CU_ASSERT(!is_marked());
+    while (drained < DISCARDED && whole && reads_as(vdi, drained * BLOCK, BLOCK, 2))
+        drained++;
+    CU_ASSERT(holds_first(drained));
+    OK(plx_ringed_on(ringed, &fault));
+    OK(write_byte(vdi, 0, BLOCK, 3));
+    OK(plx_ringed_off(ringed, &fault));
+    CU_ASSERT(reads_as(vdi, 0, BLOCK, 3));
+    close_disk();
+    end(true);
+    return crashed;
+}
+
+static void test_discard_cut(void)
+{
+    unsigned states[2] = {0};
+
+    for (uint64_t seed = 1; seed <= 4; seed++)
+        for (uint64_t at = 1; discard_cut(seed, at, states) && !CU_get_number_of_failures(); at++)
+            continue;
+    printf(" %u crash states ...", states[0] + states[1]);
+    CU_ASSERT(states[0] > 4 && states[1] > 4);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
         {"slowed", test_slowed},
         {"lost on the ring", test_lost_on_ring},
+        {"discarded, and the power fails", test_discard_cut},
     };
 
     return SUITE_RUN("ringed_slow", tests);
