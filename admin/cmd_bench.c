@@ -252,7 +252,7 @@ static void print_text(const struct plx_cli *cli, const char *what, const json_t
 
 static void print_result(struct bench *bench, const struct plx_name *name)
 {
-    static struct latencies all;
+    struct latencies all = {0};
     json_t *result;
     char what[80];
 
@@ -393,7 +393,7 @@ static int begin_ring(struct plx_cli *cli, const struct plx_name *name)
 
 int plx_cmd_vdi_bench(struct plx_cli *cli)
 {
-    static struct bench bench;
+    struct bench bench = {0};
     struct plx_vdi_info info;
     struct plx_name name;
     int rc;

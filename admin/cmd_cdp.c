@@ -151,7 +151,7 @@ static int print_one(struct plx_cli *cli, const struct plx_name *name);
 static int set_protection(struct plx_cli *cli, bool on)
 {
     struct plx_protection protection = {0};
-    static struct plx_vdi_info info;
+    struct plx_vdi_info info = {0};
     struct plx_name name;
     char mode[PLX_MODE_TEXT + 8], tiers[PLX_TIERS_TEXT];
     unsigned word = 0;
@@ -377,7 +377,7 @@ static int print_one(struct plx_cli *cli, const struct plx_name *name)
 static int list_store(struct plx_cli *cli, const char *store, struct plx_table *table)
 {
     struct plx_fault first = {0};
-    static struct plx_vdi_info info;
+    struct plx_vdi_info info = {0};
     struct plx_registry_store store_row;
     struct plx_registry_vdi *vdis = NULL;
     size_t count = 0;
@@ -456,7 +456,7 @@ struct applied {
  * full ones. */
 static int room_below(struct plx_cli *cli, uint64_t enough, bool *ret_below)
 {
-    static struct plx_store_info info;
+    struct plx_store_info info = {0};
     uint64_t room = 0;
     int rc;
 

@@ -154,7 +154,7 @@ static int resume_one(struct plx_cli *cli, const struct plx_name *name,
 static int resume_vdi(struct plx_cli *cli, const struct plx_name *name,
                       const struct plx_registry_vdi *vdi, struct plx_table *table, bool *ret_any)
 {
-    static struct plx_vdi_info info;
+    struct plx_vdi_info info = {0};
     struct plx_vdi_clock clock;
     int rc = plx_door_read(plx_session_store(cli), vdi, &info, &cli->fault);
 

@@ -119,7 +119,7 @@ int plx_cmd_store_import(struct plx_cli *cli)
                                           .is_copy = plx_cli_get(cli, "i-checked-it-is-a-copy"),
                                           .read_only = plx_cli_get(cli, "read-only"),
                                           .patience = plx_session_patience(cli)};
-    static struct plx_volumes_given volumes;
+    struct plx_volumes_given volumes = {0};
     struct plx_known known;
     int rc = cli->count ? plx_cli_name(cli, 0, PLX_NAME_STORE, &name) : 0;
 
@@ -142,7 +142,7 @@ int plx_cmd_store_import(struct plx_cli *cli)
 /* The store that is to be taken over: by its name here, or by its volumes. */
 static int find_taken(struct plx_cli *cli, struct plx_known *ret_known)
 {
-    static struct plx_volumes_given volumes;
+    struct plx_volumes_given volumes = {0};
     struct plx_paths *paths;
     struct plx_name name;
     int rc = plx_cmd_store_or_volumes(cli, &name, &volumes);

@@ -59,7 +59,7 @@ static void print_grown(struct plx_cli *cli, const char *store, const struct plx
                         unsigned told)
 {
     bool dry = plx_cli_get(cli, "dry-run") != NULL;
-    static struct plx_store_info info;
+    struct plx_store_info info = {0};
     char size[16], added[16];
 
     plx_store_get_info(plx_session_store(cli), &info);

@@ -106,7 +106,7 @@ static int refuse_loss(struct plx_cli *cli, const struct plx_rebuilt *rebuilt, c
 
 int plx_cmd_store_rebuild(struct plx_cli *cli)
 {
-    static struct plx_volumes_given volumes;
+    struct plx_volumes_given volumes = {0};
     struct plx_known store = {0};
     struct plx_progress progress = {.cli = cli};
     struct plx_rebuild_options options = {.state_dir = cli->state_dir,

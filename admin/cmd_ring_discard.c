@@ -121,7 +121,7 @@ static int discard(struct plx_cli *cli, const struct plx_name *name, const struc
 
 int plx_cmd_ring_discard(struct plx_cli *cli)
 {
-    static struct plx_vdi_info info;
+    struct plx_vdi_info info = {0};
     struct given_up given = {.known = false};
     struct plx_registry_vdi row;
     struct plx_name name;

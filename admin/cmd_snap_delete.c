@@ -581,8 +581,8 @@ static bool nothing_went(const struct deletion *d)
 /* weigh: finding nothing to delete is not an error. */
 static int delete_snapshots(struct plx_cli *cli, bool force, bool dry_run, bool weigh)
 {
-    static struct plx_name firsts[PLX_ARGUMENTS_MAX], lasts[PLX_ARGUMENTS_MAX];
-    static struct deletion d;
+    struct plx_name firsts[PLX_ARGUMENTS_MAX] = {0}, lasts[PLX_ARGUMENTS_MAX] = {0};
+    struct deletion d = {0};
     int rc;
 
     d = (struct deletion){.cli = cli, .force = force, .dry_run = dry_run};

@@ -118,8 +118,8 @@ static int look_at_volumes(struct plx_cli *cli, struct plx_volumes_given *volume
 int plx_cmd_store_format(struct plx_cli *cli)
 {
     struct plx_format_options options = {.force = plx_cli_get(cli, "force")};
-    static struct plx_store_info info;
-    static struct plx_volumes_given volumes;
+    struct plx_store_info info = {0};
+    struct plx_volumes_given volumes = {0};
     struct plx_name name;
     uint64_t size = 0;
     char text[16];
@@ -402,7 +402,7 @@ static void print_known_part(struct plx_cli *cli, const char *store)
 
 int plx_cmd_store_info(struct plx_cli *cli)
 {
-    static struct plx_store_info info;
+    struct plx_store_info info = {0};
     struct plx_registry_extent_counts extents;
     struct plx_registry_store store;
     struct plx_registry_vdi *vdis = NULL;

@@ -327,7 +327,7 @@ static void print_json(const struct timeline *t)
 
 int plx_cmd_cdp_timeline(struct plx_cli *cli)
 {
-    static struct timeline t;
+    struct timeline t = {0};
     const char *svg = plx_cli_get(cli, "svg");
     int rc;
 

@@ -138,7 +138,7 @@ static void describe_vouched(json_t *object, const struct plx_vdi_info *info)
 
 int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name)
 {
-    static struct plx_vdi_info info;
+    struct plx_vdi_info info = {0};
     struct plx_registry_label *labels = NULL;
     struct plx_registry_vdi row;
     size_t count = 0;
@@ -245,7 +245,7 @@ static int open_for_list(struct plx_cli *cli, const char *store, bool *ret_whole
 /* Costs one block. What is wrong with a record is said by who uses the disk. */
 static json_t *describe_used(struct plx_cli *cli, const struct plx_registry_vdi *vdi)
 {
-    static struct plx_vdi_info info;
+    struct plx_vdi_info info = {0};
 
     if (plx_door_read(plx_session_store(cli), vdi, &info, NULL) ||
         info.mapped_blocks == PLX_MAPPED_UNKNOWN)

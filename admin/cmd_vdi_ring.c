@@ -69,7 +69,7 @@ static int left_on_ring(struct plx_cli *cli)
 
 static int turn_off(struct plx_cli *cli, const struct plx_name *name)
 {
-    static struct plx_vdi_info info;
+    struct plx_vdi_info info = {0};
     struct plx_registry_vdi row;
     bool live;
     int rc = plx_session_vdi_ring_use(cli, name, PLX_RING_OFF, &live);

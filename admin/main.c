@@ -65,8 +65,8 @@ static void tell_chosen(const struct plx_cli *cli)
 
 int main(int argc, char **argv)
 {
-    static struct plx_cli cli;
-    static char *const version[] = {NULL, "version", NULL};
+    struct plx_cli cli = {0};
+    char *const version[] = {NULL, "version", NULL};
 
     if (plx_out_fill_descriptors())
         return PLX_EXIT_ERROR;

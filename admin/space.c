@@ -97,7 +97,7 @@ static void add_answers(const struct owners *owners, uint64_t blocks, struct spa
 /* Adds up what the touched extents hold; those that were never touched are free. */
 static int measure(struct plx_cli *cli, int64_t store, struct space *ret_space)
 {
-    static struct plx_store_info info;
+    struct plx_store_info info = {0};
     struct space space = {0};
     uint64_t unused, reserve, answered = 0;
     struct plx_registry_extent *list = NULL;
@@ -209,7 +209,7 @@ int plx_space_history(struct plx_cli *cli, const char *store, const struct plx_r
                       size_t count, json_t *object)
 {
     uint64_t oldest_ns = UINT64_MAX, window_ns = 0;
-    static struct plx_vdi_info info;
+    struct plx_vdi_info info = {0};
     struct plx_fault fault;
     char text[32];
     int rc = 0;

@@ -256,8 +256,8 @@ static int write_whole(const char *folder, const char *name, const char *text, b
 static int lock_folder(const struct plx_paths *paths, const struct plx_entries *kind,
                        const struct plx_patience *patience, int *ret_fd, struct plx_fault *fault)
 {
-    static unsigned wait_ms = LOCK_WAIT_MS;
-    static const struct plx_patience some = {plx_patience_fixed, &wait_ms};
+    unsigned wait_ms = LOCK_WAIT_MS;
+    const struct plx_patience some = {plx_patience_fixed, &wait_ms};
     uint64_t since_ns = plx_patience_begin();
     char folder[FOLDER_ROOM];
     struct plx_fault why;

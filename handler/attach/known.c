@@ -233,7 +233,7 @@ void plx_known_name_volumes(const struct plx_known *known, char ret_text[PLX_KNO
 
 void plx_known_count_volumes(const struct plx_known *known, char ret_text[PLX_KNOWN_VOLUMES_TEXT])
 {
-    static char path[] = "PATH";
+    char path[] = "PATH";
     struct plx_known unknown = {.volumes = known->volumes};
 
     for (unsigned i = 0; i < known->volumes; i++)

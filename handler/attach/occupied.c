@@ -70,8 +70,8 @@ static void name_disks(const struct plx_known *known, char *ret_text, size_t siz
 
 int plx_occupied_name_living(const char *volume, int error, struct plx_fault *fault)
 {
-    static unsigned none;
-    static const struct plx_patience at_once = {plx_patience_fixed, &none};
+    unsigned none = 0;
+    const struct plx_patience at_once = {plx_patience_fixed, &none};
     struct plx_embedded_options options = {
         .volume = volume, .who = "", .read_only = true, .beside = true, .patience = &at_once};
     struct plx_registry_instance *list = NULL;

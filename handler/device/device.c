@@ -60,8 +60,8 @@ static int try_lock(struct plx_device *device, const struct plx_device_open_opti
 static int lock_volume(struct plx_device *device, const struct plx_device_open_options *options,
                        struct plx_fault *fault)
 {
-    static unsigned wait_ms = LOCK_WAIT_MS;
-    static const struct plx_patience some = {plx_patience_fixed, &wait_ms};
+    unsigned wait_ms = LOCK_WAIT_MS;
+    const struct plx_patience some = {plx_patience_fixed, &wait_ms};
     const struct plx_patience *patience = options->patience ? options->patience : &some;
     uint64_t since_ns = plx_patience_begin();
     struct plx_fault why;

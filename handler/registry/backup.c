@@ -75,11 +75,12 @@ static int check_source(struct plx_sqlite *source, struct plx_fault *fault)
                             "the registry stays as it was", fault);
 }
 
+static atomic_ulong copy_count; /* so many had a name */
+
 /* BACKUP-1 */
 static int copy_into_memory(struct plx_sqlite *source, struct plx_sqlite *copy,
                             struct plx_fault *fault)
 {
-    static atomic_ulong count;
     char uri[3 * PLX_PATH_MAX + 32];
     int reserved = PLX_REGION_STAMP, code, result;
 
@@ -90,7 +91,7 @@ static int copy_into_memory(struct plx_sqlite *source, struct plx_sqlite *copy,
     code = check_source(source, fault);
     if (code)
         return code;
-    snprintf(uri, sizeof uri, "file:/parallax-copy-%lu?vfs=memdb", ++count);
+    snprintf(uri, sizeof uri, "file:/parallax-copy-%lu?vfs=memdb", ++copy_count);
     result = open_plain(copy, uri, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
     if (result)
         return plx_sqlite_failed(copy, result, fault);

@@ -194,10 +194,11 @@ static int vfs_last_error(sqlite3_vfs *base, int size, char *ret_text)
 
 /* ---- Making one -------------------------------------------------------------------------- */
 
+static atomic_ulong vfs_count; /* so many had a name */
+
 int plx_region_vfs_new(const struct plx_region *region, const char *volume,
                        struct plx_region_vfs **ret_vfs, struct plx_fault *fault)
 {
-    static atomic_ulong count;
     struct plx_region_vfs *vfs;
     int code = plx_region_check(region, volume, fault);
 
@@ -210,7 +211,7 @@ int plx_region_vfs_new(const struct plx_region *region, const char *volume,
     vfs->system = sqlite3_vfs_find(NULL);
     vfs->space = plx_region_space(region);
     snprintf(vfs->volume, sizeof vfs->volume, "%s", volume);
-    snprintf(vfs->name, sizeof vfs->name, "parallax-region-%lu", ++count);
+    snprintf(vfs->name, sizeof vfs->name, "parallax-region-%lu", ++vfs_count);
     vfs->base = (sqlite3_vfs){
         .iVersion = 1,
         .szOsFile = sizeof(struct plx_region_file),

@@ -92,9 +92,9 @@ static bool is_ours(const struct plx_tenancy *t, const struct page *page)
 static int lock_home(struct plx_tenancy *t, const struct plx_patience *patience,
                      struct plx_fault *fault)
 {
-    static unsigned raise_ms = RAISE_MS, wait_ms = LOCK_WAIT_MS;
-    static const struct plx_patience raises = {plx_patience_fixed, &raise_ms};
-    static const struct plx_patience some = {plx_patience_fixed, &wait_ms};
+    unsigned raise_ms = RAISE_MS, wait_ms = LOCK_WAIT_MS;
+    const struct plx_patience raises = {plx_patience_fixed, &raise_ms};
+    const struct plx_patience some = {plx_patience_fixed, &wait_ms};
     uint64_t since_ns = plx_patience_begin();
     struct plx_fault why;
     int error;
