@@ -87,12 +87,26 @@ def what_was_empty(guest):
     say("so does a target that was empty")
 
 
+def with_a_ring(guest):
+    """When the LUN is deleted, the store has all that the ring acknowledged."""
+    guest.run("parallax ring create s /dev/ubdb && parallax vdi set s/v --ring on && parallax lun create s/v --any-initiator", timeout=60)
+    guest.run("login && dd if=/dev/urandom of=/run/data bs=1M count=16 && dd if=/run/data of=$(ls /dev/sd?) bs=64k oflag=direct && logout",
+              timeout=120)
+    guest.run("parallax lun delete s/v", timeout=60)
+    disk, ring = (json.loads(guest.run(f"parallax {words} --json").out) for words in ("vdi info s/v", "ring info s"))
+    check(disk["ring_setting"] == "on" and not disk["ring_needed"] and not ring["disks"], disk, ring)
+    guest.run("parallax vdi export s/v /run/back && cmp -n $((16 << 20)) /run/data /run/back", timeout=60)
+    guest.run("parallax vdi set s/v --ring off && parallax ring delete s")
+    say("a deleted LUN leaves nothing on its ring")
+
+
 def test():
     lab.built("handler_parallax.so", "parallax")
     with lab.Lab() as here:
-        guest = here.guest(disks=[here.disk("store.img", 1 << 30)])
+        guest = here.guest(disks=[here.disk("store.img", 1 << 30), here.disk("ring.img", 64 << 20)])
         guest.run("runner_up; parallax store format s --volume /dev/ubda; parallax vdi create s/v --size 32M")
         who_may_log_in(guest)
+        with_a_ring(guest)
         what_was_prepared(guest)
         what_was_empty(guest)
         guest.run("runner_down; parallax store check s", timeout=60)
