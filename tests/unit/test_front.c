@@ -9,6 +9,7 @@
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"
+#include "unit/forge.h"
 
 #define SIZE (MIB + 512) /* the last block is there in part only */
 #define BLOCKS 257u
@@ -387,6 +388,57 @@ static void test_away(void)
     end(vdi, true);
 }
 
+/* The last batch of the disk's log, and where in it the epoch of its last position lies. */
+static uint64_t find_position(struct plx_batch_header *ret_header, unsigned *ret_offset)
+{
+    static uint8_t bytes[PLX_BATCH_BYTES_MAX];
+    struct plx_batch_header header;
+    struct plx_record record;
+    uint64_t at = 0;
+    size_t offset = PLX_BATCH_HEADER_BYTES;
+
+    for (uint64_t seq = 1, found; seq < 200; seq++) {
+        found = find_batch(seq, &header);
+        if (found) {
+            at = found;
+            *ret_header = header;
+        }
+    }
+    plx_simdisk_peek(disk, at, bytes, ret_header->bytes);
+    while (plx_record_next(bytes, ret_header, &offset, PLX_BLOCK_MAX, &record) == 0)
+        if (record.type == PLX_RECORD_RING)
+            *ret_offset = (unsigned)offset - 8;
+    return at;
+}
+
+/* REPLAY-8: a position of an epoch that the disk never had. With it, the next key frame would write
+ * a record that our own gate refuses. */
+static void test_later_epoch(void)
+{
+    for (unsigned later = 0; later < 2; later++) {
+        struct plx_vdi *vdi = make_marked(1);
+        struct plx_batch_header header;
+        struct plx_store_info info;
+        unsigned offset = 0;
+        uint64_t at;
+        int error;
+
+        carrier.limit = 12;
+        drain();
+        crash_store();
+        plx_store_get_info(store, &info);
+        store_id = info.id;
+        at = find_position(&header, &offset);
+        CU_ASSERT_FATAL(at && offset);
+        forge_batch(at, &header, offset + 6, later ? 8 : 0);
+        error = try_open_vdi(0, true, &vdi);
+        CU_ASSERT_EQUAL(error, later ? PLX_ERR_CORRUPT : 0);
+        if (!error)
+            OK(plx_vdi_close(vdi));
+        end_store();
+    }
+}
+
 /* What a ring cannot have written is refused, for a ring is not believed. */
 static int carry_wrong(struct plx_vdi *vdi, struct plx_request request)
 {
@@ -678,6 +730,7 @@ int main(void)
     static const struct suite_test tests[] = {
         {"away", test_away},
         {"refused", test_refused},
+        {"a position of a later epoch", test_later_epoch},
         {"a mark in one slot", test_mark_in_one_slot},
         {"power cuts", test_crashes},
         {"failures", test_failures},

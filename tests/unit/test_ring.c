@@ -720,6 +720,89 @@ static void test_resilver(void)
     end_ring();
 }
 
+/* As if its superblock had been written so often; the mirror copy has the number before. */
+static void forge_generation(unsigned disk, uint64_t generation)
+{
+    struct plx_ring_super super;
+    uint8_t block[BLOCK];
+
+    plx_simdisk_peek(disks[disk], 0, block, BLOCK);
+    OK(plx_format_ring_super_decode(block, &super, &fault));
+    for (unsigned slot = 0; slot < 2; slot++) {
+        super.generation = generation - slot;
+        plx_format_ring_super_encode(&super, block);
+        plx_simdisk_poke(disks[disk], slot * BLOCK, block, BLOCK);
+    }
+}
+
+/* The other member fails, and this one goes on alone. */
+static void append_alone(unsigned survivor)
+{
+    struct plx_ring_chain *chain = open_chain(vdi_a, 2, 1, 0, 0);
+
+    fail_disk(1 - survivor);
+    append(chain, 11);
+    while (!chain_info(chain).unmarked) {
+        plx_ring_turn(ring);
+        plx_ring_wait(ring);
+    }
+    mark(chain);
+    run();
+    CU_ASSERT_EQUAL(last_error, 0);
+    CU_ASSERT_EQUAL(chain_info(chain).done_seq, 11);
+    plx_ring_chain_close(chain);
+    plx_simdisk_heal(disks[1 - survivor]);
+}
+
+/* RING-6: what is opened to write leaves room for what is written when a member is lost. Else that
+ * is acknowledged, and refused by our own gate when it is read again. */
+static void test_counters_leave_room(void)
+{
+    static const uint64_t numbers[] = {PLX_COUNTER_MAX,     PLX_COUNTER_MAX - 1,
+                                       PLX_COUNTER_MAX - 4, PLX_COUNTER_MAX / 2 + 2,
+                                       PLX_COUNTER_MAX / 2, 2};
+
+    for (size_t i = 0; i < 2 * sizeof numbers / sizeof numbers[0]; i++) {
+        unsigned forged = i % 2;
+
+        make_mirror();
+        append_and_close();
+        forge_generation(forged, numbers[i / 2]);
+        OK(reopen(0, 2, false));
+        append_alone(forged);
+        OK(reopen(forged, 1, false));
+        OK(scan_code(vdi_a, 3, 1, 0, 0));
+        expect_found(1, 1, 11);
+        end_ring();
+    }
+}
+
+/* RING-6: whenever the power fails while it is counted anew, there is a superblock, with the high
+ * number still or with a low one. */
+static void test_counted_anew(void)
+{
+    bool cut = true;
+
+    for (unsigned event = 1; cut; event++)
+        for (disk_seed = 0; disk_seed < 8; disk_seed++) {
+            make_ring(1);
+            append_and_close();
+            forge_generation(0, PLX_COUNTER_MAX);
+            power.crash_at = power.events + event;
+            cut = try_open((struct plx_ring_options){0}) != 0;
+            power.crash_at = 0;
+            if (cut)
+                ring = NULL;
+            plx_simpower_restore(&power);
+            OK(reopen(0, 1, false));
+            CU_ASSERT(ring_info().super.generation < 20);
+            OK(scan_code(vdi_a, 2, 1, 0, 0));
+            expect_found(1, 1, 10);
+            end_ring();
+        }
+    disk_seed = 0;
+}
+
 /* What the survivor cannot be read of is not copied as if there were nothing. */
 static void test_resilver_unreadable(void)
 {
@@ -760,6 +843,8 @@ int main(void)
         {"damage", test_damage},
         {"which device may be added", test_may_be_added},
         {"a member is added", test_resilver},
+        {"counters leave room", test_counters_leave_room},
+        {"counted anew", test_counted_anew},
         {"a header that cannot be read", test_header_unreadable},
         {"a damaged leftover", test_leftover_damaged},
         {"an older batch in its place", test_older_in_place},

@@ -438,6 +438,43 @@ static void test_not_taken(void)
     end_ring();
 }
 
+/* SCAN_JUDGE-6: the proof and its batch are forged, of an epoch that the disk never had. */
+static void test_later_epoch(void)
+{
+    static const uint64_t epochs[] = {2, 3, 1000, PLX_COUNTER_MAX};
+    uint8_t blocks[3 * BLOCK];
+    struct plx_ring_segment head;
+    struct plx_ring_batch batch;
+    struct plx_ring_super super;
+
+    for (size_t i = 0; i < sizeof epochs / sizeof epochs[0]; i++) {
+        uint64_t at;
+
+        make_ring(1);
+        use_in_epoch(1, 1, 1);
+        at = items[0].place.offset - 2 * (uint64_t)BLOCK;
+        open_ring();
+        super = ring_info().super;
+        close_ring();
+        plx_simdisk_peek(disks[0], at, blocks, sizeof blocks);
+        OK(plx_format_ring_segment_decode(blocks, &super.ring, &head, &fault));
+        OK(plx_format_ring_batch_head(blocks + BLOCK, 2 * (size_t)BLOCK, &batch));
+        head.epoch = batch.epoch = epochs[i];
+        plx_format_ring_segment_encode(&super.ring, &head, blocks);
+        plx_format_ring_batch_encode(&super.ring, &batch, blocks + BLOCK);
+        plx_simdisk_poke(disks[0], at, blocks, sizeof blocks);
+        open_ring();
+        if (epochs[i] <= 2) {
+            OK(scan_code(vdi_a, 2, 1, 0, 0));
+            expect_found(1, 1, 1);
+        } else {
+            FAILS(CORRUPT, scan_code(vdi_a, 2, 1, 0, 0));
+            CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "do not fit together"));
+        }
+        end_ring();
+    }
+}
+
 static void some_turns(unsigned turns)
 {
     for (unsigned i = 0; i < turns; i++)
@@ -609,6 +646,7 @@ int main(void)
         {"the last batch before a proof", test_last_before_proof},
         {"a header that came back", test_header_came_back},
         {"a batch that nobody took", test_not_taken},
+        {"a proof of a later epoch", test_later_epoch},
     };
 
     return SUITE_RUN("ring proofs", tests);

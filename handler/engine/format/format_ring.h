@@ -40,6 +40,18 @@
  *
  * Flags: 1 alone, 2 joining.
  *
+ * Bounds. Generations, epochs and numbers of records are at most PLX_COUNTER_MAX. What is counted
+ * on from must leave room (format.h), too:
+ *
+ *     generation       begins anew where it leaves none, when the ring is opened (RING-6)
+ *     record numbers   go on from the disk's position, which has room (VDI-4), without a gap: no
+ *                      ring can hold as many as would be too many
+ *     epoch            the disk's, which has room (VDI-4). No record that counts is of a later
+ *                      one (SCAN_JUDGE-6)
+ *     snapshots        go on from the disk's newest, which has room (VDI-4), without a gap
+ *                      (RINGED-7). Times do not: at the end of time they are equal
+ *     set, proof       random, not counted. Of more ancestors than fit the oldest goes
+ *
  * A member set is a random number. When a member is lost, the other one gets a new set and notes
  * the old one as an ancestor. When a member is added, so do both. A disk's record on the store
  * names a set (format.h), and a member is believed for that disk only if the set is its own or an

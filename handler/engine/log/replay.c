@@ -45,7 +45,8 @@
  *     for it. Of a segment only the batches that were asked for are read, plus a readahead; where a
  *     batch is missing, all the rest, for a later mark may tell that it is damage. Bytes that were
  *     not read yet are zero, which is no valid batch.
- * REPLAY-8  A disk's position in its ring (RING records) only rises. Recovery goes on from that of
+ * REPLAY-8  A disk's position in its ring (RING records) only rises, and is of no later epoch than
+ *     the disk's record, which the next key frame writes it into. Recovery goes on from that of
  *     the record's key frame, so the position that it finds belongs to just what it applied.
  * Loop: synchronous; the disk's loop runs while it waits for I/O.
  * Crash story: REPLAY-4.
@@ -197,7 +198,8 @@ static int crosses_rewind(const struct plx_log_reader *reader, struct plx_fault 
 static int take_position(struct replay *replay, const struct plx_ring_position *position,
                          struct plx_fault *fault)
 {
-    if (position->seq <= replay->position.seq || position->epoch < replay->position.epoch)
+    if (position->seq <= replay->position.seq || position->epoch < replay->position.epoch ||
+        position->epoch > replay->reader->record->epoch)
         return plx_log_bad_record(replay->reader, fault);
     replay->position = *position;
     return 0;

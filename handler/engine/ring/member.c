@@ -241,20 +241,24 @@ static int write_slot(struct plx_ring *ring, unsigned member, const struct plx_r
     return error;
 }
 
+/* MEMBER-1: the slot that counts is durable, so that the other one may be overwritten. */
+static int secure_slot(struct plx_ring *ring, unsigned m)
+{
+    struct plx_ring_member *member = &ring->members[m];
+    int error = member->mirrored ? 0 : write_slot(ring, m, &member->super, member->slot);
+
+    if (!error && !member->mirrored)
+        error = plx_ring_flush_member(ring, m);
+    return error;
+}
+
 int plx_ring_super_write(struct plx_ring *ring, unsigned m, const struct plx_ring_super *super)
 {
     struct plx_ring_member *member = &ring->members[m];
     struct plx_ring_super next = *super, copy;
-    int error = 0;
+    int error = secure_slot(ring, m);
 
-    next.generation = plx_generation_next(member->super.generation);
-    if (next.generation > PLX_COUNTER_MAX)
-        return PLX_ERR_CORRUPT;
-    if (!member->mirrored) { /* MEMBER-1 */
-        error = write_slot(ring, m, &member->super, member->slot);
-        if (!error)
-            error = plx_ring_flush_member(ring, m);
-    }
+    next.generation = plx_generation_next(member->super.generation); /* RING-6 */
     if (!error)
         error = write_slot(ring, m, &next, member->slot ^ 1);
     if (!error)
@@ -267,6 +271,28 @@ int plx_ring_super_write(struct plx_ring *ring, unsigned m, const struct plx_rin
     error = write_slot(ring, m, &copy, member->slot ^ 1);
     member->mirrored = !error;
     return error;
+}
+
+/* The slot with the high number counts until it is overwritten, and says the same. So both steps
+ * end in a flush. */
+int plx_ring_super_count_anew(struct plx_ring *ring, unsigned m)
+{
+    struct plx_ring_member *member = &ring->members[m];
+    struct plx_ring_super low = member->super;
+    int error = secure_slot(ring, m);
+
+    for (low.generation = 2; low.generation && !error; low.generation--) {
+        member->slot ^= 1;
+        error = write_slot(ring, m, &low, member->slot);
+        if (!error)
+            error = plx_ring_flush_member(ring, m);
+    }
+    if (error)
+        return error;
+    member->slot ^= 1;
+    member->super.generation = 2;
+    member->mirrored = true;
+    return 0;
 }
 
 /* ---- Sets ---- */
@@ -365,7 +391,7 @@ bool plx_ring_reset_step(struct plx_ring *ring)
         break;
     case PLX_RESET_BEGIN: /* opening has left a mirror copy: MEMBER-1 */
         ring->next_super = member->super;
-        ring->next_super.generation = plx_generation_next(member->super.generation);
+        ring->next_super.generation = plx_generation_next(member->super.generation); /* RING-6 */
         plx_ring_super_leave_set(ring, &ring->next_super);
         ring->next_super.alone = true;
         ring->next_super.joining = false;

@@ -10,6 +10,11 @@
  * RING-4  A turn is never entered twice, and never blocks.
  * RING-5  A member that is joining counts only beside one of the same set that is not alone: that
  *     one's superblock was the end of its copying (RESILVER-2). By itself it never counts.
+ * RING-6  A ring that is opened to write leaves room to count on from each member's generation
+ *     (format.h): the set changes later, when a member is lost or added, and what is written then
+ *     must pass the gate again. A generation without that room begins anew. It only tells which of
+ *     a member's two slots is newer, so a ring that was forged or damaged so need not be refused,
+ *     with the writes on it.
  * Loop: this is the ring's part of the caller's loop.
  * Crash story: creating a ring erases old superblocks first and writes the new ones last. A crash
  *   leaves no ring, or a superblock on the first member alone, which is refused.
@@ -229,7 +234,7 @@ static int find_members(struct plx_ring *ring, struct plx_device *const devices[
     return ring->count == 2 ? 0 : may_be_alone(ring, error ? why.text : "", fault);
 }
 
-/* RING-1, RING-2 */
+/* RING-1, RING-2, RING-6 */
 static int begin_writing(struct plx_ring *ring, struct plx_fault *fault)
 {
     int error = 0;
@@ -242,7 +247,10 @@ static int begin_writing(struct plx_ring *ring, struct plx_fault *fault)
             plx_ring_super_leave_set(ring, &super);
             super.alone = true;
         }
-        error = plx_ring_super_write(ring, m, &super);
+        if (!plx_counter_has_room(super.generation)) /* RING-6 */
+            error = plx_ring_super_count_anew(ring, m);
+        if (!error)
+            error = plx_ring_super_write(ring, m, &super);
         if (error)
             plx_fault_set(fault, error, "%s: %s", ring->members[m].device->name,
                           plx_error_text(error));

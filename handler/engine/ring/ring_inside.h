@@ -267,6 +267,8 @@ int plx_ring_super_read(struct plx_ring *ring, unsigned member, struct plx_fault
 /* Makes it the member's superblock, in two slots, with the next generation. */
 int plx_ring_super_write(struct plx_ring *ring, unsigned member,
                          const struct plx_ring_super *super);
+/* The member's superblock as it is, but its generation begins anew (RING-6). */
+int plx_ring_super_count_anew(struct plx_ring *ring, unsigned member);
 /* A new set, with the present one as its ancestor. */
 void plx_ring_super_leave_set(struct plx_ring *ring, struct plx_ring_super *super);
 /* A write or flush of this member has failed. */

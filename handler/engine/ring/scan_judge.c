@@ -17,6 +17,9 @@
  *     proof in the mark was written in the position's epoch: the newest segment with that proof is
  *     kept (CHAIN-7). If it is not, the ring is a copy that was made under this very proof, before
  *     that record was appended, and lacks all that was acknowledged since.
+ * SCAN_JUDGE-6  The mark's proof is of no later epoch than the disk's. What is claimed reaches up
+ *     to the proof's epoch. So of a later one the disk would get a position that the gate of its
+ *     record refuses, and what it appends itself, in its own epoch, would not be found again.
  * Loop: the ring's. Calls are synchronous.
  * Crash story: none, it only reads.
  */
@@ -48,6 +51,13 @@ int plx_scan_find_proof(struct plx_scan *scan)
         return plx_fault_set(scan->fault, PLX_ERR_RING_AWAY,
                              "%s: the member is lost that shows that the ring is up to date",
                              ring->members[0].device->name);
+    if (scan->proof_head.epoch > options->epoch) /* SCAN_JUDGE-6 */
+        return plx_fault_set(
+            scan->fault, PLX_ERR_CORRUPT,
+            "%s: segment %u has writes of epoch %llu, and the disk is at %llu: ring "
+            "and store do not fit together",
+            ring->members[0].device->name, scan->proof_part,
+            (unsigned long long)scan->proof_head.epoch, (unsigned long long)options->epoch);
     scan->proof_first = scan->proof_head.first_seq;
     scan->proof_prev_hash = scan->proof_head.prev_hash;
     for (uint32_t s = 0; s < ring->segments; s++)
