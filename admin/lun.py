@@ -198,11 +198,12 @@ def check_with_handler(config):
 
 
 def why_not_opened(name, since):
-    """What tcmu-runner's log has on it, whose lines are short, so that one reason may take several."""
+    """What tcmu-runner's log has on it, whose lines are short, so that one reason may take several. A line begins with
+    the LUN's name, and ": " ends that: what follows may quote a store of somebody who means harm."""
     try:
         with open(LOG, encoding="utf-8", errors="replace") as log:
             log.seek(since)
-            lines = re.findall(f"/{re.escape(name)}: (cannot open|which goes on:) (.*)", log.read())
+            lines = re.findall(f"^(?:(?!: ).)*/{re.escape(name)}: (cannot open|which goes on:) (.*)", log.read(), re.M)
     except OSError:
         return ""
     first = next((n for n, (how, _) in reversed(list(enumerate(lines))) if how == "cannot open"), None)

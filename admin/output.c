@@ -7,8 +7,8 @@
  *     deletion asks (cmd_vdi.c). Tables and objects on stdout come from here; help, drawings and
  *     single lines are printed directly.
  * OUTPUT-2  Tables, objects, lines, notes and errors for people pass put_text(), which escapes what
- *     a terminal would obey. Names, paths and findings may come from a store or a command line of
- *     somebody who means harm. In JSON, jansson escapes them. In drawings, names are made plain
+ *     a terminal would obey (plain.h). Names, paths and findings may come from a store or a command
+ * line of somebody who means harm. In JSON, jansson escapes them. In drawings, names are made plain
  *     (plx_name_plain). What is printed directly holds numbers, texts of ours, and names that were
  *     checked when they were given (NAMES-1).
  * OUTPUT-3  Memory does not grow with the number of rows: after the first window, which sets the
@@ -28,6 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/base/plain.h"
 #include "registry/clock.h"
 
 #define CELL_MAX 512
@@ -65,54 +66,11 @@ uint64_t plx_out_monotonic_ns(void)
 
 /* ---- Text: OUTPUT-2 ---- */
 
-/* The bytes of the character of UTF-8 at the beginning; 0: it is none. */
-static unsigned read_character(const char *text, uint32_t *ret_code)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    unsigned char first = (unsigned char)*text;
-    unsigned length = first < 0x80             ? 1
-                      : (first & 0xe0) == 0xc0 ? 2
-                      : (first & 0xf0) == 0xe0 ? 3
-                      : (first & 0xf8) == 0xf0 ? 4
-                                               : 0;
-    uint32_t code = length == 1 ? first : first & (0x7fu >> length);
-
-    for (unsigned i = 1; i < length; i++) {
-        if (((unsigned char)text[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | ((unsigned char)text[i] & 0x3f);
-    }
-    if (!length || code < least[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
-        return 0;
-    *ret_code = code;
-    return length;
-}
-
-/* Not what moves the cursor, begins a line or turns the direction of writing. */
-static bool is_harmless(uint32_t code)
-{
-    return !(code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x200e && code <= 0x200f) ||
-             (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069));
-}
-
-/* Steps *at over one character, or over bytes that are to be escaped; returns how many those are.
- */
-static unsigned next_character(const char **at, unsigned *ret_escaped)
-{
-    uint32_t code = 0;
-    unsigned length = read_character(*at, &code);
-
-    *ret_escaped = length && is_harmless(code) ? 0 : plx_max_u64(length, 1);
-    length = plx_max_u64(length, 1);
-    *at += length;
-    return length;
-}
-
 static void put_text(FILE *file, const char *text)
 {
     while (*text) {
         const char *from = text;
-        unsigned escaped, length = next_character(&text, &escaped);
+        unsigned escaped, length = plx_plain_step(&text, &escaped);
 
         if (!escaped)
             fwrite(from, 1, length, file);
@@ -127,7 +85,7 @@ static unsigned width_of(const char *text)
     unsigned width = 0, escaped;
 
     while (*text) {
-        next_character(&text, &escaped);
+        plx_plain_step(&text, &escaped);
         width += escaped ? 4 * escaped : 1;
     }
     return width;

@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/base/plain.h"
+
 /* ---- Buffers ----------------------------------------------------------------------------- */
 
 void plx_buffer_done(struct plx_buffer *buffer)
@@ -129,10 +131,11 @@ json_t *plx_message_result(json_t *result)
 
 json_t *plx_message_error(int code, const char *text)
 {
+    char plain[4 * PLX_CONTROL_MESSAGE];
     json_t *message = json_string(text);
 
     if (!message) /* the text holds a name that is not UTF-8 */
-        message = json_string(plx_error_text(code));
+        message = json_string(plx_plain(text, plain, sizeof plain));
     return json_pack("{s:b, s:{s:s, s:o}}", "ok", 0, "error", "code", plx_error_name(code),
                      "message", message);
 }

@@ -30,6 +30,7 @@
 #include "registry/collections.h"
 #include "tcmu/home.h"
 #include "tcmu/runner.h"
+#include "tcmu/say.h"
 
 #define LOOK_S 60                 /* how often the thread asks the registry for work */
 #define BUSY_TOLD 10u             /* failures in a row after which BUSY will not pass by itself */
@@ -204,8 +205,8 @@ static void collect_by_itself(struct plx_collector *c)
     c->failures = error && !on_interrupted(c) ? c->failures + 1 : 0;
     c->told = c->told && error;
     if (c->failures && !c->told && (error != PLX_ERR_BUSY || c->failures >= BUSY_TOLD)) {
-        tcmu_warn("%s: garbage cannot be collected: %s; tried again every minute\n", c->home->name,
-                  fault.text);
+        plx_say(warn, NULL, "%s: garbage cannot be collected: %s; tried again every minute",
+                c->home->name, fault.text);
         c->told = true;
     }
 }

@@ -33,6 +33,7 @@
 #include "tcmu/commands.h"
 #include "tcmu/loop.h"
 #include "tcmu/runner.h"
+#include "tcmu/say.h"
 #include "tcmu/service.h"
 
 /* Only the opening of a LUN waits for other processes. A LUN must not be missing after a start just
@@ -82,9 +83,9 @@ static void log_event(void *context, int error_code, const char *text)
     struct plx_store_home *home = context;
 
     if (error_code == 0)
-        tcmu_info("%s: %s\n", home->name, text);
+        plx_say(info, NULL, "%s: %s", home->name, text);
     else
-        tcmu_err("%s: %s (%s)\n", home->name, text, plx_error_name(error_code));
+        plx_say(error, NULL, "%s: %s (%s)", home->name, text, plx_error_name(error_code));
 }
 
 static bool want_room(void *context)
@@ -98,8 +99,8 @@ static void watch_devices(void *context)
     int error = plx_loop_watch(home->loop);
 
     if (error)
-        tcmu_warn("%s: a further device's completions are noticed late: %s\n", home->name,
-                  strerror(error));
+        plx_say(warn, NULL, "%s: a further device's completions are noticed late: %s", home->name,
+                strerror(error));
 }
 
 static void unwatch_devices(void *context)
@@ -157,7 +158,7 @@ static void close_home(struct plx_store_home *home)
         result = plx_attach_close(home->attach);
     }
     if (result < 0)
-        tcmu_err("closing store %s: %s\n", home->name, plx_error_text(result));
+        plx_say(error, NULL, "closing store %s: %s", home->name, plx_error_text(result));
     plx_loop_free(home->loop);
     pthread_mutex_destroy(&home->attach_lock);
     pthread_mutex_destroy(&home->luns_lock);
@@ -335,8 +336,8 @@ void plx_home_leave(struct plx_lun *lun)
     result = plx_attach_vdi_leave(lun->home->attach, lun->vdi);
     pthread_mutex_unlock(&lun->home->attach_lock);
     if (result < 0)
-        tcmu_err("closing %s/%s: %s; the next open recovers it\n", lun->config.store,
-                 lun->config.vdi, plx_error_text(result));
+        plx_say(error, NULL, "closing %s/%s: %s; the next open recovers it", lun->config.store,
+                lun->config.vdi, plx_error_text(result));
     put_home(lun->home);
     pthread_mutex_unlock(&homes_lock);
 }

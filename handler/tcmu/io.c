@@ -29,6 +29,7 @@
 
 #include "registry/clock.h"
 #include "tcmu/loop.h"
+#include "tcmu/say.h"
 #include "tcmu/sense.h"
 
 #define CDB_FUA 0x08
@@ -108,9 +109,9 @@ static bool may_complain(struct plx_lun *lun)
 
     if (second != lun->complaints_second) {
         if (lun->complaints > COMPLAINTS_MAX)
-            tcmu_dev_err(lun->device, "%s/%s: %u more request%s failed, not logged one by one\n",
-                         lun->config.store, lun->config.vdi, lun->complaints - COMPLAINTS_MAX,
-                         plx_plural(lun->complaints - COMPLAINTS_MAX));
+            plx_say(error, lun->device, "%s/%s: %u more request%s failed, not logged one by one",
+                    lun->config.store, lun->config.vdi, lun->complaints - COMPLAINTS_MAX,
+                    plx_plural(lun->complaints - COMPLAINTS_MAX));
         lun->complaints_second = second;
         lun->complaints = 0;
     }
@@ -124,9 +125,9 @@ static void complain(const struct plx_lun_io *op)
     const char *why =
         request->fault.text[0] ? request->fault.text : plx_error_text(request->result);
 
-    tcmu_dev_err(device, "%s/%s: request at %llu, %llu bytes: %s\n", op->lun->config.store,
-                 op->lun->config.vdi, (unsigned long long)request->offset,
-                 (unsigned long long)request->length, why);
+    plx_say(error, device, "%s/%s: request at %llu, %llu bytes: %s", op->lun->config.store,
+            op->lun->config.vdi, (unsigned long long)request->offset,
+            (unsigned long long)request->length, why);
 }
 
 static void op_complete(struct plx_lun_io *op)

@@ -22,6 +22,7 @@
 #include "tcmu/home.h"
 #include "tcmu/loop.h"
 #include "tcmu/runner.h"
+#include "tcmu/say.h"
 
 static void add_event(struct plx_store_home *home, const char *what, const char *subject,
                       const char *detail)
@@ -40,11 +41,12 @@ static void tell(struct plx_store_home *home, const char *name, const char *subj
     snprintf(detail, sizeof detail, "%" PRIu64 " bytes used, limit %" PRIu64, used_bytes, at_bytes);
     add_event(home, crossed ? "soft limit crossed" : "soft limit left", subject, detail);
     if (crossed)
-        tcmu_warn("%s: %s; add a volume, delete what is not needed, or set another limit with "
-                  "--warn-at\n",
-                  name, detail);
+        plx_say(warn, NULL,
+                "%s: %s; add a volume, delete what is not needed, or set another limit with "
+                "--warn-at",
+                name, detail);
     else
-        tcmu_info("%s is below its soft limit again: %s\n", name, detail);
+        plx_say(info, NULL, "%s is below its soft limit again: %s", name, detail);
 }
 
 /* ---- The store ---- */

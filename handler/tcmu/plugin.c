@@ -28,11 +28,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/plain.h"
 #include "tcmu/config.h"
 #include "tcmu/home.h"
 #include "tcmu/io.h"
 #include "tcmu/loop.h"
 #include "tcmu/runner.h"
+#include "tcmu/say.h"
 #include "tcmu/scsi.h"
 
 int handler_init(void);
@@ -41,11 +43,11 @@ static bool check_config(const char *cfgstring, char **reason)
 {
     struct plx_lun_config config;
     struct plx_fault fault = {0};
+    char plain[PLX_SAY_MAX];
 
     if (plx_lun_config_parse(cfgstring, &config, &fault) == 0)
         return true;
-    if (asprintf(reason, "%s", fault.text) < 0)
-        *reason = NULL;
+    *reason = strdup(plx_plain(fault.text, plain, sizeof plain)); /* D-Bus takes UTF-8 only */
     return false;
 }
 
@@ -87,23 +89,36 @@ static int errno_of(int result)
     }
 }
 
+/* Where a text is cut that is longer than `room`: behind a space, if there is one, else between two
+ * characters. */
+static size_t cut_at(const char *text, size_t room)
+{
+    size_t cut = room;
+
+    if (strlen(text) <= room)
+        return strlen(text);
+    while (cut && text[cut - 1] != ' ')
+        cut--;
+    if (!cut)
+        for (cut = room; ((unsigned char)text[cut] & 0xc0) == 0x80;)
+            cut--;
+    return cut;
+}
+
 /* PLUGIN-3. The reason is split into lines, because tcmu-runner cuts a line at 255 bytes, of which
- * its own prefix takes about 40. */
+ * its own prefix takes about 40. It is escaped before, as it would be then (SAY-1). */
 static void log_failure(struct tcmu_device *device, int error, const char *reason)
 {
-    const size_t room = 160;
     char text[PLX_CFGSTRING_MAX + sizeof((struct plx_fault *)0)->text + 32];
+    char plain[4 * sizeof text];
 
     snprintf(text, sizeof text, "%.*s: %s (%s)", PLX_CFGSTRING_MAX, tcmu_dev_get_cfgstring(device),
              reason, plx_error_name(error));
-    for (const char *at = text, *how = "cannot open"; *at; how = "which goes on:") {
-        size_t length = strlen(at), cut = room;
+    plx_plain(text, plain, sizeof plain);
+    for (const char *at = plain, *how = "cannot open"; *at; how = "which goes on:") {
+        size_t length = cut_at(at, 160);
 
-        while (length > room && cut && at[cut - 1] != ' ')
-            cut--;
-        if (length > room)
-            length = cut ? cut : room;
-        tcmu_dev_err(device, "%s %.*s\n", how, (int)length, at);
+        plx_say(error, device, "%s %.*s", how, (int)length, at);
         at += length;
     }
 }
@@ -149,9 +164,8 @@ static int open_device(struct tcmu_device *device, bool reopen)
     plx_scsi_set_limits(device);
     tcmu_dev_set_write_cache_enabled(device, atomic_load(&lun->write_back));
     tcmur_dev_set_private(device, lun);
-    tcmu_dev_info(device, "opened %s, %llu bytes%s\n", tcmu_dev_get_cfgstring(device),
-                  (unsigned long long)atomic_load(&lun->size_bytes),
-                  lun->read_only ? ", read only" : "");
+    plx_say(info, device, "opened %s, %llu bytes%s", tcmu_dev_get_cfgstring(device),
+            (unsigned long long)atomic_load(&lun->size_bytes), lun->read_only ? ", read only" : "");
     return 0;
 }
 
@@ -192,8 +206,8 @@ static int set_size(struct plx_lun *lun, uint64_t bytes)
 
     if (result == 0)
         return 0;
-    tcmu_dev_err(lun->device, "cannot resize %s/%s: %s\n", lun->config.store, lun->config.vdi,
-                 fault.text);
+    plx_say(error, lun->device, "cannot resize %s/%s: %s", lun->config.store, lun->config.vdi,
+            fault.text);
     return errno_of(result);
 }
 

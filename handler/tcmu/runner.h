@@ -27,6 +27,16 @@
 #undef min
 #undef max
 
+/* Its log is written through say.h only (SAY-1). */
+#undef tcmu_crit
+#undef tcmu_err
+#undef tcmu_warn
+#undef tcmu_info
+#undef tcmu_dev_crit
+#undef tcmu_dev_err
+#undef tcmu_dev_warn
+#undef tcmu_dev_info
+
 /* tcmu-runner places a command behind a CDB of any length, so the command may be misaligned. */
 static inline struct tcmulib_cmd *plx_lib_cmd(const struct tcmur_cmd *cmd)
 {

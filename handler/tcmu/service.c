@@ -49,6 +49,7 @@
 #include "tcmu/limits.h"
 #include "tcmu/loop.h"
 #include "tcmu/runner.h"
+#include "tcmu/say.h"
 
 #define SECOND_NS 1000000000ull
 #define LOOK_AT_SPACE_NS (5 * SECOND_NS)
@@ -238,8 +239,8 @@ static void report(struct plx_service *s, int error, const struct plx_fault *fau
                   error != PLX_ERR_CLOCK; /* the disk itself tells operators (SERVICE-6) */
 
     if (failed && !s->at->failing)
-        tcmu_err("%s/%s: snapshots could not be let go: %s\n", s->home->name, s->at->name,
-                 fault->text[0] ? fault->text : plx_error_text(error));
+        plx_say(error, NULL, "%s/%s: snapshots could not be let go: %s", s->home->name, s->at->name,
+                fault->text[0] ? fault->text : plx_error_text(error));
     s->at->failing = failed;
 }
 
@@ -391,10 +392,11 @@ static void tell_shortened(struct plx_service *s, struct disk *disk)
     if (disk->full_told)
         return;
     disk->full_told = true;
-    tcmu_warn("%s/%s: the store is nearly full, so its oldest snapshots are let go before their "
-              "time; add a volume, delete what is not needed, or ask for less with 'parallax cdp "
-              "on --keep'\n",
-              s->home->name, disk->name);
+    plx_say(warn, NULL,
+            "%s/%s: the store is nearly full, so its oldest snapshots are let go before their "
+            "time; add a volume, delete what is not needed, or ask for less with 'parallax cdp "
+            "on --keep'",
+            s->home->name, disk->name);
 }
 
 /* Lets writes that wait for room try again (made), or fail. */

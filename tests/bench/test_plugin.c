@@ -16,8 +16,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "engine/format/format.h"
 #include "lun.h"
 #include "suite.h"
+#include "tcmu/say.h"
 
 #define SIZE (16u << 20)
 #define BLOCK 4096u
@@ -930,6 +932,50 @@ static void test_left(void)
     CU_ASSERT_EQUAL(stand_shell("./parallax store check k --data >/dev/null"), 0);
 }
 
+/* The record in slot 0 of a store's first volume becomes that of another disk with this name. */
+static void forge_name(const char *volume, const char *name)
+{
+    uint64_t at = PLX_VDI_TABLE_BLOCK * BLOCK;
+    uint8_t blocks[2 * BLOCK];
+    char path[PATH_MAX];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s", stand_folder, volume);
+    file = fopen(path, "r+e");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+    CU_ASSERT(fseek(file, (long)at, SEEK_SET) == 0 && fread(blocks, sizeof blocks, 1, file) == 1);
+    for (unsigned slot = 0; slot < 2; slot++) {
+        struct plx_vdi_record record;
+        struct plx_uuid store;
+
+        memcpy(store.b, blocks + slot * BLOCK + 16, sizeof store.b);
+        CU_ASSERT_EQUAL_FATAL(plx_format_vdi_record_decode(blocks + slot * BLOCK, &store, 0,
+                                                           PLX_ADDR_MAX, &record, NULL),
+                              0);
+        record.id.b[3] ^= 1;
+        snprintf(record.name, sizeof record.name, "%s", name);
+        plx_format_vdi_record_encode(&store, &record, blocks + slot * BLOCK);
+    }
+    CU_ASSERT(fseek(file, (long)at, SEEK_SET) == 0 && fwrite(blocks, sizeof blocks, 1, file) == 1);
+    CU_ASSERT_EQUAL(fclose(file), 0);
+}
+
+/* SAY-1: what a store of somebody who means harm says begins no line of the log. */
+static void test_forged_name(void)
+{
+    FILE *log;
+
+    CU_ASSERT_EQUAL_FATAL(stand_shell("./parallax -q store format q --volume %s/q --size 512M && "
+                                      "./parallax -q vdi create q/v --size 16M",
+                                      stand_folder),
+                          0);
+    forge_name("q", "a\nerror:\x1b[2Jb");
+    log = lun_listen();
+    open_lun("parallax/q/v", SIZE, SECTOR, "(a\\x0aerror:\\x1b[2Jb)");
+    plx_say(info, NULL, "%s: recovered", "a\nerror:\x1b[2Jb"); /* as home.c tells of events */
+    HEARD(log, "(a\\x0aerror:\\x1b[2Jb)", "info: a\\x0aerror:\\x1b[2Jb: recovered\n");
+}
+
 /* Nothing can be written: the disk stops and says so, and is whole when it is opened again. */
 static void test_failing_log(void)
 {
@@ -1220,6 +1266,7 @@ int main(void)
         {"closing, reopening, checking", test_reopen},
         {"what was open in one that was killed", test_killed},
         {"LUNs that leave others behind", test_left},
+        {"a forged name", test_forged_name},
         {"data that cannot be written", test_failing_data},
         {"a log that cannot be written", test_failing_log},
         {"a volume that cannot be read", test_failing_reads},

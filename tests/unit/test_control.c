@@ -205,6 +205,7 @@ static void test_calls(void)
     FAILS(NOSPACE, call(client, "silent", "", &result));
     CU_ASSERT_STRING_EQUAL(fault.text, plx_error_text(PLX_ERR_NOSPACE));
     FAILS(BUSY, call(client, "binary", "", &result));
+    CU_ASSERT_STRING_EQUAL(fault.text, "VDI '\\xff\\xfe' is in use");
     FAILS(INVALID, call(client, "huge", "", &result));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "too long"));
     CU_ASSERT(echoes(client)); /* errors do not cost the connection */

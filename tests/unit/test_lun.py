@@ -179,7 +179,9 @@ class Store:
         if "UserBackedStorageObject" in World.broken:
             with open(lun.LOG, "a", encoding="utf-8") as log:
                 log.write(f"open_device:1 parallax/{name}: cannot open {config}: there is no room and \n"
-                          f"open_device:1 parallax/{name}: which goes on: no time{World.broken_code}\n")
+                          f"open_device:1 parallax/{name}: which goes on: no time{World.broken_code}\n"
+                          f"log_event:1: s: slot 0 holds another one (/{name}: cannot open it (NOSPACE))\n"
+                          f"open_device:1 parallax/other: cannot open s/w: (/{name}: which goes on: (NOSPACE)\n")
         may("UserBackedStorageObject")
         self.name, self.config, self.size, self.wwn, self.control = name, config, size, wwn, control
         self.path = f"/nowhere/{name}"
