@@ -10,7 +10,8 @@
  * SERVICE-4  If space is short, the disk with the oldest snapshot loses its oldest snapshots, step
  *     by step, until there is room or nothing more can go. Operators are told once each time it
  *     comes to that. The oldest snapshots of a disk are those with the lowest numbers, so no clock
- *     is asked.
+ *     is asked. Which disk has the oldest one is asked only of disks whose time is beyond doubt:
+ *     the others take turns with them (turns.c), also from one look to the next.
  * SERVICE-5  No write waits for ever. Each wake leads to a look at space that ends with
  *     plx_store_room_made(), or is put off (SERVICE-9) until one that does. So does the end of the
  *     thread.
@@ -44,6 +45,7 @@
 #include "registry/clock.h"
 #include "registry/policy.h"
 #include "registry/retention.h"
+#include "registry/turns.h"
 #include "tcmu/collector.h"
 #include "tcmu/home.h"
 #include "tcmu/limits.h"
@@ -75,6 +77,8 @@ struct disk {
     /* Space. In this look: nothing more of this disk can go. Operators were told that snapshots go
      * before their time. */
     bool stuck, full_told;
+    bool may;              /* give way in the next step, */
+    struct plx_turn turn;  /* and when */
     uint64_t shortened_ns; /* the oldest snapshot left, if this look shortened history; 0: no */
 };
 
@@ -91,6 +95,7 @@ struct plx_service {
     /* SERVICE-9: since when history waits for a collection, 0: it does not; whether writes do. */
     uint64_t put_off_ns;
     bool writes_wait;
+    uint64_t steps;           /* so many times a disk has given way (turns.h) */
     uint64_t unasked_changes; /* plx_home_unasked()'s counter at the last look (SERVICE-8) */
 };
 
@@ -134,6 +139,7 @@ static void see_disk(struct plx_service *s, const struct plx_vdi_info *info)
         if (!disk)
             return; /* the next look tries again */
         disk->id = info->id;
+        disk->turn.last = s->steps;
         disk->next = s->disks;
         s->disks = disk;
     }
@@ -351,26 +357,37 @@ static int may_shorten(struct plx_registry *registry, const char *vdi, void *arg
     return 0;
 }
 
-/* SERVICE-4: the disk with the oldest snapshot that may go; NULL: none may. */
-static struct disk *oldest_disk(struct plx_service *s)
+/* Whether s->at may give way, and when its turn is. */
+static bool look_at_turn(struct plx_service *s)
 {
-    uint64_t oldest_ns = UINT64_MAX;
+    struct plx_vdi_clock clock;
+    struct plx_snapshot_info oldest;
+    bool may = false;
+
+    if (s->at->stuck)
+        return false;
+    with_registry(s, may_shorten, &may);
+    if (!may || !(oldest = oldest_of(s)).seq || !look_at_clock(s, &clock))
+        return false;
+    s->at->turn.oldest_ns = oldest.time_ns;
+    s->at->turn.dated =
+        plx_witness_is_dated(&clock.witness, &clock.now, oldest.seq, oldest.time_ns);
+    return true;
+}
+
+/* SERVICE-4: the disk that gives way; NULL: none may. */
+static struct disk *next_disk(struct plx_service *s)
+{
     struct disk *found = NULL;
+    size_t count = 0;
 
-    for (struct disk *disk = s->disks; disk; disk = disk->next) {
-        struct plx_snapshot_info oldest;
-        bool may = false;
-
-        if (disk->stuck)
-            continue;
-        s->at = disk;
-        with_registry(s, may_shorten, &may);
-        oldest = may ? oldest_of(s) : (struct plx_snapshot_info){0};
-        if (!oldest.seq || oldest.time_ns >= oldest_ns)
-            continue;
-        oldest_ns = oldest.time_ns;
-        found = disk;
+    for (s->at = s->disks; s->at; s->at = s->at->next) {
+        s->at->may = look_at_turn(s);
+        count += s->at->may;
     }
+    for (struct disk *disk = s->disks; disk; disk = disk->next)
+        if (disk->may && (!found || plx_turns_before(&disk->turn, &found->turn, s->steps, count)))
+            found = disk;
     return found;
 }
 
@@ -423,6 +440,7 @@ static bool shorten(struct plx_service *s)
     s->at->stuck = !sum.snapshots;
     if (!sum.snapshots)
         return false;
+    s->at->turn.last = ++s->steps;
     s->at->shortened_ns = oldest_of(s).time_ns;
     tell_room(s, true);
     return true;
@@ -477,7 +495,7 @@ static void shorten_windows(struct plx_service *s, uint64_t enough, bool hurry)
     for (disk = s->disks; disk; disk = disk->next)
         disk->stuck = false;
     do {
-        disk = oldest_disk(s);
+        disk = next_disk(s);
         s->at = disk;
         made = (disk && shorten(s)) || made;
     } while (disk && !is_stopping(s) && !has_room(s, enough));

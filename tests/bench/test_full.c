@@ -320,12 +320,21 @@ static void test_reopened(void)
 #define PROTECTED_SIZE (8u << 20)
 
 /* A protected disk in a store of 40 MiB, most of which a deleted disk takes: `junk` MiB. */
-static struct tcmu_device *open_crowded(const char *store, unsigned junk)
+static struct tcmu_device *open_protected(const char *store, const char *vdi)
 {
     char cfgstring[64], reason[600] = "";
-    struct tcmu_device *crowded;
+    struct tcmu_device *opened;
     int error = 0;
 
+    snprintf(cfgstring, sizeof cfgstring, "parallax/%s/%s", store, vdi);
+    opened = runner_open(stand_handler, cfgstring, PROTECTED_SIZE, SECTOR, &error, reason,
+                         sizeof reason);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(opened);
+    return opened;
+}
+
+static struct tcmu_device *open_crowded(const char *store, unsigned junk)
+{
     CU_ASSERT_EQUAL_FATAL(
         stand_shell("./parallax -q store format %s --volume %s/%s --size 40M --extent-size 1M && "
                     "./parallax -q vdi create %s/v --size %u && "
@@ -335,11 +344,7 @@ static struct tcmu_device *open_crowded(const char *store, unsigned junk)
                     store, stand_folder, store, store, PROTECTED_SIZE, store, junk, store, junk,
                     store),
         0);
-    snprintf(cfgstring, sizeof cfgstring, "parallax/%s/v", store);
-    crowded = runner_open(stand_handler, cfgstring, PROTECTED_SIZE, SECTOR, &error, reason,
-                          sizeof reason);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(crowded);
-    return crowded;
+    return open_protected(store, "v");
 }
 
 /* Writes so many MiB anew, in turn, each to a snapshot of its own. */
@@ -357,10 +362,15 @@ static void overwrite(struct tcmu_device *on, unsigned count)
 }
 
 /* Whether snapshots of it went before their time. */
+static bool is_disk_shortened(const char *store, const char *vdi)
+{
+    return stand_shell("./parallax cdp status %s/%s --json | grep -q '\"shortened\": \"'", store,
+                       vdi) == 0;
+}
+
 static bool is_shortened(const char *store)
 {
-    return stand_shell("./parallax cdp status %s/v --json | grep -q '\"shortened\": \"'", store) ==
-           0;
+    return is_disk_shortened(store, "v");
 }
 
 /* What a collection frees is room enough: it begins at once, and no snapshot goes. */
@@ -428,6 +438,33 @@ static void test_doubt(void)
     shell("./parallax store check doubt --data >/dev/null");
 }
 
+/* SERVICE-4, TURNS-2: one disk's snapshots lie in the future, by the operator's word. It gives way
+ * all the same, long before the other one has lost everything. */
+static void test_future(void)
+{
+    struct tcmu_device *crowded = open_crowded("future", 1), *late;
+
+    CU_ASSERT_EQUAL_FATAL(stand_shell("./parallax -q vdi create future/late --size %u && "
+                                      "./parallax -q cdp on future/late --every 10ms --keep all:1h",
+                                      PROTECTED_SIZE),
+                          0);
+    clock_ahead_s = 30 * 86400;
+    late = open_protected("future", "late");
+    ask(0, NULL, "{\"command\": \"resume\", \"vdi\": \"late\"}");
+    overwrite(late, 16);
+    clock_ahead_s = 0;
+    ask(0, NULL, "{\"command\": \"resume\", \"vdi\": \"late\"}");
+    shell("./parallax -q snap delete future/late@..2 && " /* from before the word */
+          "! ./parallax snap list future/late --all --json | grep -q '\"future\": false'");
+    for (unsigned i = 0; i < 4 * LOOKS_S && !is_disk_shortened("future", "late"); i++)
+        overwrite(crowded, 8);
+    CU_ASSERT(is_disk_shortened("future", "late"));
+    CU_ASSERT(is_shortened("future"));
+    runner_close(late);
+    runner_close(crowded);
+    shell("./parallax store check future --data >/dev/null");
+}
+
 static bool set_up(void)
 {
     return stand_up() &&
@@ -454,6 +491,7 @@ int main(void)
         {"garbage goes before history", test_garbage_first},
         {"a slow collection holds no write up", test_garbage_slow},
         {"a full store and a clock in doubt", test_doubt},
+        {"a full store and snapshots in the future", test_future},
     };
     int failed;
 

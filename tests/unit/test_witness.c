@@ -371,6 +371,37 @@ static void test_numbers_again(void)
 
 /* ---- As text ---- */
 
+/* WITNESS-8 */
+static bool is_dated(uint64_t seq, uint64_t time_ns)
+{
+    return plx_witness_is_dated(&witness, &now, seq, time_ns);
+}
+
+static void test_dated(void)
+{
+    begin();
+    CU_ASSERT(is_dated(100, START - S) && is_dated(1, START + MINUTE));
+    CU_ASSERT_FALSE(is_dated(1, START + MINUTE + 1));
+    set_clock((int64_t)(10 * DAY)); /* what lies in between is in the future as before */
+    take_snapshot();
+    CU_ASSERT(is_dated(100, START - S));
+    CU_ASSERT_FALSE(is_dated(101, START - S) || is_dated(100, START + DAY));
+    set_clock(-(int64_t)(20 * DAY));
+    CU_ASSERT_FALSE(is_dated(100, START - S)); /* nobody knows which clock is right */
+    CU_ASSERT(is_dated(100, START - 11 * DAY));
+    set_clock((int64_t)(10 * DAY));
+    CU_ASSERT(!witness.doubt && is_dated(100, START - S) && !is_dated(101, START - S));
+    reboot(0, (int64_t)(10 * DAY));
+    CU_ASSERT_EQUAL(look(), PLX_DOUBT_GAP);
+    CU_ASSERT(is_dated(100, START) && !is_dated(100, START + DAY));
+    /* The operator's word on snapshots in the future dates none of them. */
+    begin();
+    ends.newest_ns = START + 5 * DAY;
+    CU_ASSERT_EQUAL(look(), PLX_DOUBT_FUTURE);
+    plx_witness_resume(&witness, &now, &ends);
+    CU_ASSERT(plx_witness_lets_go(&witness, &now, &ends) && !is_dated(100, ends.newest_ns));
+}
+
 static void test_text(void)
 {
     static const char *const damaged[] = {
@@ -424,6 +455,7 @@ int main(void)
         {"a doubt that began unseen", test_begins_early},
         {"a number given out again", test_ordered_in_vain},
         {"numbers that power took away", test_numbers_again},
+        {"what is dated", test_dated},
         {"text", test_text},
     };
 

@@ -52,6 +52,12 @@
  * WITNESS-7  The first look at a disk has nothing to compare with. It believes the clock unless the
  *     state is FUTURE.
  *
+ * WITNESS-8  A snapshot is dated if its time is beyond doubt: no stretch covers it, and its time is
+ *     not more than a minute later than what the clocks say, nor in doubt than what the witness
+ *     says. Only dated snapshots are compared by their times with what is not of the same disk. Who
+ *     asks for what was taken up to a time gets an undated snapshot only if its doubt had ended by
+ *     then. Who asks for what was taken since a time gets what follows a dated one.
+ *
  * Not noticed: a machine that starts with a clock between what was seen last and an hour later, and
  * a machine whose kernel follows a time server that lies.
  * The operator's word on FUTURE means that the wall clock is right and those snapshots are not.
@@ -193,6 +199,19 @@ bool plx_witness_keeps(const struct plx_witness *witness, uint64_t seq, uint64_t
                 (every_ns || is_open(undated) || before_ns <= undated->ended_ns);
     }
     return keeps;
+}
+
+/* WITNESS-8 */
+bool plx_witness_is_dated(const struct plx_witness *witness, const struct plx_clocks *now,
+                          uint64_t seq, uint64_t time_ns)
+{
+    uint64_t latest_ns = now->wall_ns;
+
+    if (witness->doubt && witness->boot_id)
+        latest_ns =
+            plx_min_u64(latest_ns, witness->boot_id == now->boot_id ? expected_ns(witness, now)
+                                                                    : witness->wall_ns);
+    return !plx_witness_is_undated(witness, seq) && !is_later(time_ns, latest_ns, MINUTE_NS);
 }
 
 /* ---- Looking ---- */

@@ -82,6 +82,9 @@ uint64_t plx_witness_stamp(const struct plx_witness *witness, uint64_t wall_ns, 
 bool plx_witness_keeps(const struct plx_witness *witness, uint64_t seq, uint64_t before_ns,
                        uint64_t every_ns);
 bool plx_witness_is_undated(const struct plx_witness *witness, uint64_t seq);
+/* Whether the time of a snapshot is beyond doubt (WITNESS-8). To be called right after a look. */
+bool plx_witness_is_dated(const struct plx_witness *witness, const struct plx_clocks *now,
+                          uint64_t seq, uint64_t time_ns);
 
 /* How far the wall clock is off: what it says, less what it should say, as far as can be told. For
  * PLX_DOUBT_GAP: the time that nobody has seen pass. */
