@@ -92,11 +92,8 @@ int plx_cmd_cdp_off(struct plx_cli *cli);
 int plx_cmd_cdp_status(struct plx_cli *cli);
 int plx_cmd_cdp_apply(struct plx_cli *cli);
 int plx_cmd_cdp_resume(struct plx_cli *cli);
-/* _of: whether the wall clock is in doubt for a disk. _describe: adds that to the disk's
- * properties. _note: prints a note after a list of its snapshots. _mark: flags a row of that
- * list. */
-int plx_cmd_clock_of(struct plx_cli *cli, const struct plx_registry_vdi *vdi,
-                     struct plx_vdi_clock *ret_clock);
+/* Of whether the wall clock is in doubt for a disk. _describe: adds that to the disk's properties.
+ * _note: prints a note after a list of its snapshots. _mark: flags a row of that list. */
 void plx_cmd_clock_describe(json_t *object, const struct plx_vdi_clock *clock);
 void plx_cmd_clock_note(struct plx_cli *cli, const struct plx_name *name,
                         const struct plx_vdi_clock *clock);

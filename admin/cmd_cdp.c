@@ -336,7 +336,7 @@ static int status_of(struct plx_cli *cli, const struct plx_name *name,
 
     json_object_set_new(row, "store_doubt", plx_session_doubt(cli));
     plx_cmd_cdp_describe(row, &info->protection);
-    if ((rc = plx_cmd_clock_of(cli, vdi, &clock)) ||
+    if ((rc = plx_session_clock(cli, vdi, &clock)) ||
         (rc = put_ends(cli, vdi, &info->protection, row)) || (rc = put_holds(cli, vdi->id, row)) ||
         (info->protection.tiers && (rc = put_on_full(cli, vdi->id, row)))) {
         json_decref(row);
@@ -538,7 +538,7 @@ static int apply_policy(struct plx_cli *cli, const struct plx_name *name,
         plx_retention_set(&retention, protection);
         return plx_retention_apply(&retention, now_ns, work, &applied->aged, &cli->fault);
     }
-    if ((rc = plx_session_vdi_row(cli, name, &row)) || (rc = plx_cmd_clock_of(cli, &row, &clock)))
+    if ((rc = plx_session_vdi_row(cli, name, &row)) || (rc = plx_session_clock(cli, &row, &clock)))
         return rc;
     if (clock.witness.doubt)
         return plx_cli_fail(cli, PLX_ERR_CLOCK,

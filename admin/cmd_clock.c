@@ -1,11 +1,13 @@
 /* cmd_clock.c - parallax cdp resume, and what other commands tell of the wall clock's doubt
  * (witness.h).
  *
- * CMD_CLOCK-1  This file judges a doubt as the engine would, by what was kept of the disk and by
- *     this machine's clocks. The operator's word is taken only by the instance that has the disk
- *     open: another one, or this process itself.
+ * CMD_CLOCK-1  Commands judge a doubt as the engine would, by what was kept of the disk and by this
+ *     machine's clocks. The operator's word is taken only by the instance that has the disk open:
+ *     another one, or this process itself.
  * CMD_CLOCK-2  What snapshots will go is told before the operator gives the word, counted as if the
  *     word had been given.
+ * CMD_CLOCK-3  In doubt a time deletes nothing (deletion_clock.c). What reads a snapshot, clones it
+ *     or goes back to it can be undone, so it may be chosen by such a time, with a warning.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +16,6 @@
 
 #include "cmd.h"
 #include "output.h"
-#include "registry/clocks.h"
 #include "registry/retention.h"
 #include "attach/doors.h"
 
@@ -27,26 +28,6 @@ static const struct plx_column columns[] = {
 };
 
 /* ---- Telling ---- */
-
-/* CMD_CLOCK-1 */
-int plx_cmd_clock_of(struct plx_cli *cli, const struct plx_registry_vdi *vdi,
-                     struct plx_vdi_clock *ret_clock)
-{
-    struct plx_snapshot_info oldest, newest;
-    struct plx_vdi_clock clock = {.now = plx_clocks_here(cli->session.paths)};
-    int rc = plx_session_window(cli, vdi, &oldest, &newest);
-
-    if (rc)
-        return rc;
-    if ((rc = plx_witness_load(cli->session.registry, vdi->id, &clock.witness)))
-        return plx_session_registry_fault(cli, rc);
-    clock.ends.forgotten = oldest.seq ? oldest.seq - 1 : 0;
-    clock.ends.taken_seq = clock.ends.newest_seq = newest.seq;
-    clock.ends.newest_ns = newest.time_ns;
-    plx_witness_look(&clock.witness, &clock.now, &clock.ends);
-    *ret_clock = clock;
-    return 0;
-}
 
 static void put_doubt(json_t *object, const struct plx_vdi_clock *clock)
 {
@@ -158,7 +139,7 @@ static int resume_vdi(struct plx_cli *cli, const struct plx_name *name,
     struct plx_vdi_clock clock;
     int rc = plx_door_read(plx_session_store(cli), vdi, &info, &cli->fault);
 
-    if (rc || (rc = plx_cmd_clock_of(cli, vdi, &clock)) || !clock.witness.doubt)
+    if (rc || (rc = plx_session_clock(cli, vdi, &clock)) || !clock.witness.doubt)
         return rc;
     *ret_any = true;
     rc = resume_one(cli, name, &info, &clock, table);

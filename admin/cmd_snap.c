@@ -252,7 +252,7 @@ int plx_cmd_snap_list(struct plx_cli *cli)
         (rc = take_from(cli, &name, &row, &listing.from)))
         return rc;
     if ((rc = plx_door_read(plx_session_store(cli), &row, &info, &cli->fault)) ||
-        (rc = plx_cmd_clock_of(cli, &row, &listing.clock)))
+        (rc = plx_session_clock(cli, &row, &listing.clock)))
         return rc;
     if (!all && !labelled && !plx_cli_get(cli, "from") && (rc = find_newest_page(&listing)))
         return rc;

@@ -28,11 +28,6 @@
 
 /* ---- What was asked ---- */
 
-static bool is_number(const char *text)
-{
-    return *text && strspn(text, "0123456789") == strlen(text);
-}
-
 /* All of one disk. */
 static int take_name(struct deletion *d, const struct plx_name *name)
 {
@@ -104,8 +99,7 @@ static int resolve_first(struct deletion *d, const struct plx_name *name, uint64
     uint64_t time_ns;
     int rc;
 
-    if (!*name->snapshot || is_number(name->snapshot) || find_label(d, name->snapshot) ||
-        !plx_instant_parse(name->snapshot, plx_clock_ns(CLOCK_REALTIME), &time_ns)) {
+    if (!*name->snapshot || !plx_deletion_is_time(d, name->snapshot, &time_ns)) {
         *ret_seq = 1;
         return *name->snapshot
                    ? plx_attach_snapshot_resolve(d->cli->session.attach, name->vdi, name->snapshot,
@@ -127,9 +121,7 @@ static bool is_time(const struct deletion *d, const struct plx_name *end, uint64
                     uint64_t *ret_ns)
 {
     *ret_ns = none;
-    return !*end->snapshot ||
-           (!is_number(end->snapshot) && !find_label(d, end->snapshot) &&
-            plx_instant_parse(end->snapshot, plx_clock_ns(CLOCK_REALTIME), ret_ns));
+    return !*end->snapshot || plx_deletion_is_time(d, end->snapshot, ret_ns);
 }
 
 /* CMD_SNAP_DELETE-4 */
@@ -195,7 +187,6 @@ static int resolve_single(struct deletion *d, struct target *target, const struc
     }
     if (rc)
         return rc;
-    plx_session_tell_chosen(d->cli, name, &found);
     if (found.seq == d->newest.seq)
         return plx_cli_fail(d->cli, PLX_ERR_BUSY,
                             "%s is the newest snapshot, which always stays; take another one first "
@@ -203,6 +194,7 @@ static int resolve_single(struct deletion *d, struct target *target, const struc
                             target->text);
     target->first = target->last = found.seq;
     target->named[0] = name->snapshot;
+    target->found = found;
     return 0;
 }
 
@@ -217,9 +209,16 @@ static int resolve_all(struct deletion *d, const struct plx_name *firsts,
             rc = plx_cli_fail(d->cli, PLX_ERR_NOT_FOUND,
                               "%s/%s has no snapshots; 'parallax snap create' takes one",
                               d->name.store, d->name.vdi);
+    if (!rc)
+        rc = plx_deletion_check_now(d, firsts, lasts);
     for (unsigned i = 0; i < d->count && !rc; i++)
         rc = d->targets[i].single ? resolve_single(d, &d->targets[i], &firsts[i])
                                   : resolve_range(d, &d->targets[i], &firsts[i], &lasts[i]);
+    if (!rc)
+        rc = plx_deletion_check_times(d, firsts, lasts);
+    for (unsigned i = 0; i < d->count && !rc; i++)
+        if (d->targets[i].single)
+            plx_session_tell_chosen(d->cli, &firsts[i], &d->targets[i].found);
     return rc;
 }
 

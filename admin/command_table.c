@@ -389,11 +389,11 @@ const struct plx_command plx_commands[] = {
      "stays. So does a snapshot that is being read or that a clone began with. A label that you "
      "give is removed with its snapshot. A snapshot with several labels goes if all are given. A "
      "range that contains other labels is refused unless you give --force. Snapshots that stay "
-     "keep their labels. A range of which nothing can go is "
-     "refused with the reason. A range of times that contains no snapshot deletes nothing and is "
-     "no "
-     "error. A handler may have the virtual disk open. Blocks "
-     "that only the deleted snapshots used are free afterwards.",
+     "keep their labels. A range of which nothing can go is refused with the reason. A range of "
+     "times that contains no snapshot deletes nothing and is no error. While the wall clock is in "
+     "doubt (see cdp resume), nothing is deleted by a time relative to now; give numbers or "
+     "labels. A handler may have the virtual disk open. Blocks that only the deleted snapshots "
+     "used are free afterwards.",
      "snap delete demo/web@before-upgrade\n"
      "snap delete demo/web@4711..4720 --dry-run\n"
      "snap delete demo/web@..2026-11-21T06:20:00Z\n"

@@ -12,7 +12,8 @@ struct target {
     const char *text;
     uint64_t first, last;
     bool single;
-    const char *named[2]; /* the words it was given by; NULL: none */
+    struct plx_snapshot_info found; /* the single one */
+    const char *named[2];           /* the words it was given by; NULL: none */
 };
 
 /* Why a snapshot may stay. */
@@ -46,6 +47,14 @@ struct deletion {
 const struct target *plx_deletion_target(const struct deletion *deletion, uint64_t seq);
 /* Who reads, was cloned or went back to what is to go. */
 int plx_deletion_find_reasons(struct deletion *deletion);
+/* Whether an end of a range, or a single one, is given by a time: not by a number or a label. */
+bool plx_deletion_is_time(const struct deletion *deletion, const char *snapshot, uint64_t *ret_ns);
+/* CLOCK if the wall clock, or a snapshot's time, is not certain enough to delete by
+ * (deletion_clock.c). _now: before times are read; _times: when all targets are known. */
+int plx_deletion_check_now(struct deletion *deletion, const struct plx_name *firsts,
+                           const struct plx_name *lasts);
+int plx_deletion_check_times(struct deletion *deletion, const struct plx_name *firsts,
+                             const struct plx_name *lasts);
 /* Of one that has stayed. */
 const char *plx_deletion_why(const struct deletion *deletion, uint64_t seq);
 

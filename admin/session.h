@@ -178,6 +178,11 @@ int plx_session_vdi_keyframe(struct plx_cli *cli, const struct plx_name *name);
 /* The ends of what can be opened; seq 0: there is no snapshot. */
 int plx_session_window(struct plx_cli *cli, const struct plx_registry_vdi *row,
                        struct plx_snapshot_info *ret_oldest, struct plx_snapshot_info *ret_newest);
+/* Whether the wall clock is in doubt for a disk. _text: why snapshots do not go by time. */
+int plx_session_clock(struct plx_cli *cli, const struct plx_registry_vdi *row,
+                      struct plx_vdi_clock *ret_clock);
+const char *plx_session_clock_text(const struct plx_vdi_clock *clock,
+                                   char ret_text[PLX_DOUBT_TEXT]);
 /* The counters of a store or a disk that a handler has open; NOT_FOUND when none has. */
 int plx_session_store_stats(struct plx_cli *cli, const char *store, json_t **ret_stats);
 int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats);
@@ -192,7 +197,8 @@ bool plx_session_ask_room(struct plx_cli *cli, uint64_t instance,
 /* What name->snapshot stands for; NOT_FOUND when there is no such snapshot. */
 int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,
                                  struct plx_snapshot_info *ret_info);
-/* If it is a time, the command says at its end which snapshot it chose. */
+/* If it is a time, the command says at its end which snapshot it chose, and warns at once if the
+ * clock or the snapshot's own time is in doubt. */
 void plx_session_tell_chosen(struct plx_cli *cli, const struct plx_name *name,
                              const struct plx_snapshot_info *chosen);
 /* If name->snapshot is a time: says which snapshot that is, and name has its number from then on.

@@ -8,6 +8,7 @@
 
 #include "attach/doors.h"
 #include "output.h"
+#include "registry/clocks.h"
 #include "registry/policy.h"
 #include "session_inside.h"
 
@@ -262,6 +263,36 @@ int plx_session_window(struct plx_cli *cli, const struct plx_registry_vdi *row,
     return !rc && plx_interrupted ? plx_cli_interrupted(cli, 0) : rc; /* an older one came out */
 }
 
+/* CMD_CLOCK-1 */
+int plx_session_clock(struct plx_cli *cli, const struct plx_registry_vdi *row,
+                      struct plx_vdi_clock *ret_clock)
+{
+    struct plx_snapshot_info oldest, newest;
+    struct plx_vdi_clock clock = {.now = plx_clocks_here(cli->session.paths)};
+    int rc = plx_session_window(cli, row, &oldest, &newest);
+
+    if (rc)
+        return rc;
+    if ((rc = plx_witness_load(cli->session.registry, row->id, &clock.witness)))
+        return plx_session_registry_fault(cli, rc);
+    clock.ends.forgotten = oldest.seq ? oldest.seq - 1 : 0;
+    clock.ends.taken_seq = clock.ends.newest_seq = newest.seq;
+    clock.ends.newest_ns = newest.time_ns;
+    plx_witness_look(&clock.witness, &clock.now, &clock.ends);
+    *ret_clock = clock;
+    return 0;
+}
+
+const char *plx_session_clock_text(const struct plx_vdi_clock *clock, char ret_text[PLX_DOUBT_TEXT])
+{
+    bool behind = !clock->witness.doubt && clock->ends.newest_ns > clock->now.wall_ns;
+
+    if (!behind)
+        return plx_witness_text(&clock->witness, &clock->now, &clock->ends, ret_text);
+    snprintf(ret_text, PLX_DOUBT_TEXT, "the wall clock is behind the newest snapshot");
+    return ret_text;
+}
+
 int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,
                                  struct plx_snapshot_info *ret_info)
 {
@@ -293,10 +324,36 @@ static bool is_time(const char *snapshot)
            strspn(snapshot, "0123456789") < strlen(snapshot);
 }
 
+/* CMD_CLOCK-3 */
+static void warn_of_clock(struct plx_cli *cli, const struct plx_name *name,
+                          const struct plx_snapshot_info *chosen)
+{
+    struct plx_fault before = cli->fault;
+    struct plx_registry_vdi row;
+    struct plx_vdi_clock clock;
+    char why[PLX_DOUBT_TEXT];
+
+    if (plx_session_vdi_row(cli, name, &row) || plx_session_clock(cli, &row, &clock)) {
+        cli->fault = before; /* the command meets it itself */
+        return;
+    }
+    if (*name->snapshot == '-' && !plx_witness_lets_go(&clock.witness, &clock.now, &clock.ends))
+        plx_out_warning("%s/%s@%s means snapshot %" PRIu64 " by a clock in doubt: %s", name->store,
+                        name->vdi, name->snapshot, chosen->seq,
+                        plx_session_clock_text(&clock, why));
+    else if (!plx_witness_is_dated(&clock.witness, &clock.now, chosen->seq, chosen->time_ns))
+        plx_out_warning("%s/%s@%s means snapshot %" PRIu64 ", whose time is not certain: it was "
+                        "taken while the wall clock was in doubt",
+                        name->store, name->vdi, name->snapshot, chosen->seq);
+}
+
 void plx_session_tell_chosen(struct plx_cli *cli, const struct plx_name *name,
                              const struct plx_snapshot_info *chosen)
 {
-    if (!is_time(name->snapshot) || cli->chosen_count == PLX_CHOSEN_MAX)
+    if (!is_time(name->snapshot))
+        return;
+    warn_of_clock(cli, name, chosen);
+    if (cli->chosen_count == PLX_CHOSEN_MAX)
         return;
     cli->chosen[cli->chosen_count].name = *name;
     cli->chosen[cli->chosen_count++].snapshot = *chosen;

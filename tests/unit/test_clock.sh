@@ -80,6 +80,34 @@ says out "has jumped"
 run 0 snap list demo/web
 says err "has jumped"
 
+step "nor does a range of times that are relative to it" # DELETION_CLOCK-1
+for which in @..-1d @-30d.. @-30d..-1d @1..-1d "@-30d..$newest" @-1d; do
+    for option in --force --dry-run --quiet; do
+        run 4 snap delete "demo/web$which" "$option"
+        says err "it is 10d 0h ahead of where it was"
+        says err "cdp resume demo/web"
+        says err "numbers or labels"
+    done
+done
+run 4 snap delete demo/web@1 demo/web@..-1d # none of it
+run 4 du demo/web@..-1d
+[[ $(count) == "$before" ]] || die "a range has let snapshots go"
+run 0 snap delete demo/web@..2 --dry-run --json # DELETION_CLOCK-3
+(($(json snapshots) == 2)) || die "numbers are refused"
+run 0 snap list demo/web --all --json
+second=$(json 1 time)
+run 0 snap delete "demo/web@..$second" --dry-run --json # no clock is asked for that time
+(($(json snapshots) == 2)) || die "a time is refused that everybody is certain of"
+
+step "what can be undone is done, with a warning" # CMD_CLOCK-3
+run 0 vdi clone demo/web@-1d demo/copy --quiet
+says err "demo/web@-1d means snapshot $newest by a clock in doubt"
+run 0 vdi delete demo/copy --yes
+run 0 rewind demo/web --to -1d --dry-run
+says err "it is 10d 0h ahead of where it was"
+run 0 rewind demo/web --to "$second" --dry-run
+grep -q doubt err && die "a warning of what is certain"
+
 step "snapshots in doubt: a nanosecond apart"
 change
 run 0 snap create demo/web
@@ -99,6 +127,18 @@ for row in rows:
     assert row["undated"] == (row["seq"] > newest) and row["future"] is False, row
 PY
 before=$(count)
+undated=$(json -1 time) # DELETION_CLOCK-2
+for which in "@..$undated" "@$(json -2 time).." "@1..$(date -u +%Y-%m-%dT%H:%M:%SZ)"; do
+    run 4 snap delete "demo/web$which" --force
+    says err "was taken while the wall clock was in doubt"
+done
+run 0 snap list demo/web --all --json
+run 4 snap delete "demo/web@$(json -2 time)" --force
+says err "was taken while the wall clock was in doubt"
+run 0 rewind demo/web --to "$undated" --dry-run
+says err "whose time is not certain"
+run 0 snap delete "demo/web@..$((newest + 1))" --dry-run
+[[ $(count) == "$before" ]] || die "a time in doubt has let snapshots go"
 
 step "resume: what it would let go"
 run 0 cdp resume demo/web --dry-run --json
@@ -118,6 +158,12 @@ run 0 cdp apply demo/web
 run 0 snap list demo/web
 says err "later than their times say"
 times
+run 4 snap delete "demo/web@..$undated" --force # they may be later than that,
+says err "was taken while the wall clock was in doubt"
+run 0 snap delete "demo/web@..$(date -u +%Y-%m-%dT%H:%M:%S.%NZ)" --dry-run --json # but not later than now
+(($(json snapshots) == before - 1)) || die "some were not taken yet"
+run 0 snap delete demo/web@..-1h --dry-run
+says err "nothing to do"
 
 step "a clock that jumps back"
 shifted $((-2 * 3600))
@@ -165,6 +211,8 @@ shifted $((10 * DAY))
 run 0 cdp resume demo/web
 says err "you say that the clock is right"
 doubt none
+run 0 snap delete demo/web@..-1d --dry-run --json
+(($(json snapshots) > 0)) || die "the word is not taken for a range of times"
 run 0 cdp apply demo/web --json
 (($(json snapshots) > 0)) || die "nothing has gone by time"
 after=$(count)
@@ -185,6 +233,10 @@ last=$(json -1 time)
 run 0 rewind demo/web --to "$last" --dry-run # it is there
 run 3 rewind demo/web --to "$(date -u -d "+20 days" +%Y-%m-%dT%H:%M:%SZ)"
 says err "lies in the future"
+run 0 snap create demo/web
+run 4 snap delete "demo/web@$last.." --force # it was taken before that time
+says err "was taken while the wall clock was in doubt"
+run 0 snap delete demo/web@..-1d --dry-run
 
 step "snapshots in the future, and nothing else to go by"
 run 0 vdi create demo/late --size 16M
