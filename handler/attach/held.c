@@ -187,21 +187,24 @@ enum plx_put_off plx_attach_closings(const struct plx_attach *a)
 }
 
 /* Keeps in the registry what the disk knows of the clocks, if there is news (clocks.h), and at
- * closing the number of its last snapshot. Only disks need that which take snapshots by themselves
- * or lose them by a policy. If it cannot be kept now, the next look tries again. */
+ * closing the number of its last snapshot. Only disks need that which have snapshots, or take them
+ * by themselves. If it cannot be kept now, the next look tries again. For a disk that is not
+ * protected a command lets it wait for the next commit. */
 void plx_attach_held_clock(struct plx_attach *a, struct plx_held_vdi *held, bool closing,
                            struct plx_vdi_clock *ret_clock)
 {
     struct plx_vdi_info info;
+    bool protected;
 
     plx_attach_lock(a);
     plx_vdi_look_at_clock(held->vdi, ret_clock);
     plx_vdi_get_info(held->vdi, &info);
     plx_attach_unlock(a);
-    if ((info.protection.mode != PLX_PROTECT_OFF || info.protection.tiers) &&
+    protected = info.protection.mode != PLX_PROTECT_OFF || info.protection.tiers;
+    if ((protected || ret_clock->ends.taken_seq) &&
         (plx_witness_is_news(&ret_clock->witness, &held->kept) ||
          (closing && ret_clock->witness.seq != held->kept.seq))) {
-        plx_registry_put_off(a->registry, closing ? plx_attach_closings(a) : PLX_NOW);
+        plx_registry_put_off(a->registry, closing || !protected ? plx_attach_closings(a) : PLX_NOW);
         if (!plx_witness_keep(a->registry, held->lock.vdi, &ret_clock->witness))
             held->kept = ret_clock->witness;
         plx_registry_put_off(a->registry, PLX_NOW);

@@ -238,11 +238,25 @@ run 4 snap delete "demo/web@$last.." --force # it was taken before that time
 says err "was taken while the wall clock was in doubt"
 run 0 snap delete demo/web@..-1d --dry-run
 
+step "a disk that is not protected has a witness, too"
+run 0 vdi create demo/manual --size 16M
+for _ in 1 2 3; do
+    run 0 vdi bench demo/manual --rw randwrite --runtime 1 --size 1M --force
+    run 0 snap create demo/manual
+done
+shifted $((10 * DAY))
+run 4 snap delete demo/manual@..-1d
+says err "it is 10d 0h ahead of where it was"
+shifted 0
+run 0 snap delete demo/manual@..-1d
+says err "nothing to do"
+
 step "snapshots in the future, and nothing else to go by"
 run 0 vdi create demo/late --size 16M
 shifted $((5 * DAY))
-run 0 snap create demo/late # nothing is kept of a disk that is not protected
+run 0 snap create demo/late
 shifted 0
+registry_edit demo.plx "DELETE FROM policies WHERE key = 'clock' AND vdi = (SELECT id FROM vdis WHERE name = 'late')"
 run 0 cdp on demo/late --every 1d --keep all:1h
 run 4 cdp apply demo/late
 says err "the newest snapshot lies"

@@ -60,6 +60,7 @@ truncate -s 64M broken.raw
 run 0 vdi import broken.raw demo/db --force
 run 0 snap create demo/db
 PLX_STAGE_SHIFT=$(shift_to 2026-11-21T06:25:00Z)
+run 0 cdp resume demo # nobody has seen these minutes pass
 run 0 vdi import debian.raw demo/web --force
 for label in nightly before-upgrade monday tuesday wednesday friday good \
     before-rewind-20261121T062000.010Z newest; do
@@ -77,6 +78,9 @@ zstd -q web.tuesday
 zstd -q broken.raw -o db.raw.zst
 ! command -v qemu-img >/dev/null || qemu-img convert -O qcow2 broken.raw old.qcow2
 rm bytes broken.raw
+PLX_STAGE_SHIFT=$(shift_to 2026-11-21T06:50:00Z)
+run 0 cdp resume demo
+run 0 --state-dir "$LIVE/backup" cdp resume safe
 cat >db-is-intact <<'SCRIPT'
 #!/bin/sh
 # --verbose IMAGE
@@ -87,7 +91,6 @@ touch "$DIR/kept.stamp"
 cp -a --sparse=always "$LIVE" "$DIR/kept"
 cp -al "$LIVE" "$DIR/world"
 (($(du -sm "$DIR/kept" | cut -f 1) < 1024)) || die "it takes $(du -sh "$DIR/kept")"
-PLX_STAGE_SHIFT=$(shift_to 2026-11-21T06:50:00Z)
 
 # The world has second names for its files, of which those that an example changed get back what they held. So a volume keeps
 # its inode: of one that has another inode each command would watch the home page for seconds (registry/tenancy.h).
