@@ -354,7 +354,10 @@ step "beside a process that has the ring open: who reads says that it may have m
 run 0 snap create demo/web@older
 "$PARALLAX" vdi bench demo/web --rw randwrite --size 8M --bs 4k --runtime 120 --force >bench.out 2>&1 &
 bench=$!
-until [[ $(ls -l /proc/$bench/fd) == *"$DIR/one"* ]]; do sleep 0.1; done
+until [[ $(ls -l /proc/$bench/fd) == *"$DIR/one"* ]]; do
+    kill -0 $bench || die "the process has ended: $(<bench.out)"
+    sleep 0.1
+done
 for words in "vdi export demo/web live --force" "diff demo/web@older demo/web --json"; do
     # shellcheck disable=SC2086 # words; what is written meanwhile may be refused
     timeout -k 5 300 "$PARALLAX" $words >out 2>err </dev/null
