@@ -382,6 +382,9 @@ static void add_ring_stats(const struct call *call)
     json_object_set_new(call->result, "ring_memory", json_integer((json_int_t)info.memory));
     json_object_set_new(call->result, "ring_drained_bytes",
                         json_integer((json_int_t)info.drained_bytes));
+    json_object_set_new(call->result, "ring_oldest_waits_ns",
+                        json_integer((json_int_t)info.waited_ns));
+    json_object_set_new(call->result, "ring_full", json_integer(info.full));
 }
 
 static int do_stats(struct call *call)
