@@ -165,6 +165,10 @@ static int resolve_range(struct deletion *d, struct target *target, const struct
         return rc;
     if (target->last < target->first && empty_ok)
         return leave_empty(d, target);
+    if (target->first > d->newest.seq && !is_time(d, first, 0, &first_ns)) /* CMD_SNAP_DELETE-4 */
+        return plx_cli_fail(d->cli, PLX_ERR_NOT_FOUND,
+                            "%s: there is no snapshot %" PRIu64 ": the newest is %" PRIu64,
+                            target->text, target->first, d->newest.seq);
     if (target->last < target->first)
         return refuse_empty(d, target);
     d->newest_stays |= target->last >= d->newest.seq;

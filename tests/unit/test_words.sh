@@ -304,6 +304,10 @@ run 2 snap delete demo/web@-1d..-2d
 says err "the range ends before it begins"
 run 2 snap delete demo/web@2..1
 says err "the range ends before it begins"
+for range in 99.. 98..99; do
+    run 3 snap delete demo/web@$range
+    says err "$range: there is no snapshot ${range%%.*}: the newest is "
+done
 run 3 snap delete demo/web@-1d
 run 3 snap delete demo/web@one..-1d
 run 3 snap delete demo/bare@1..
