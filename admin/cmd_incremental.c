@@ -70,6 +70,7 @@ struct import {
     bool dirty;                  /* it was changed since the state that it is to be in (base) */
     bool unfinished;             /* by an import */
     bool changed;                /* it is present, and was changed since */
+    bool since;                  /* another import brought a later state */
     uint64_t size_bytes, to_seq; /* to_seq: where it is present */
     /* what the stream goes on from, seq 0: nothing; or CMD_INCREMENTAL-6 */
     struct plx_snapshot_info base;
@@ -293,6 +294,22 @@ static int create_copy(struct import *import)
     return rc;
 }
 
+/* Whether a later state of the copy came by an import, too. */
+static bool is_imported_since(const struct import *import, const struct plx_registry_vdi *row)
+{
+    struct plx_registry_label *list = NULL;
+    bool since = false;
+    size_t count = 0;
+
+    if (plx_registry_label_list(import->cli->session.registry, row->id, &list, &count))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        since |= list[i].seq > import->to_seq && strncmp(list[i].name, "import-", 7) == 0 &&
+                 strcmp(list[i].name, PLX_UNFINISHED_LABEL) != 0;
+    free(list);
+    return since;
+}
+
 /* Whether the copy holds the instant already. */
 static int find_present(struct import *import, const struct plx_registry_vdi *row)
 {
@@ -302,6 +319,7 @@ static int find_present(struct import *import, const struct plx_registry_vdi *ro
 
     import->present = !rc;
     import->to_seq = rc ? 0 : label.seq;
+    import->since = !rc && is_imported_since(import, row);
     return rc && rc != PLX_ERR_NOT_FOUND ? plx_session_registry_fault(cli, rc) : 0;
 }
 
@@ -324,6 +342,12 @@ static int look_at_present(struct import *import)
                      "%s/%.60s has @%.60s already, which is what the stream brings: nothing %s",
                      present.store, present.vdi, import->to_label,
                      import->dry_run ? "would be written" : "is written");
+    else if (!import->dirty && import->since && !force)
+        plx_out_note(cli,
+                     "%s/%.60s has @%.60s already, which is what the stream brings, and later ones "
+                     "were imported since: nothing is written; --force goes back to that state (a "
+                     "snapshot of the present one stays)",
+                     present.store, present.vdi, import->to_label);
     else if (!import->dirty)
         plx_out_note(cli, "%s/%.60s was changed since @%.60s, which is what the stream brings; %s",
                      present.store, present.vdi, import->to_label,

@@ -184,7 +184,7 @@ run 0 vdi import-diff full demo/held --json
 run 0 vdi import-diff inc demo/held # goes on from there, and there is nothing to force
 holds held b
 run 0 vdi import-diff full demo/held
-says err "was changed since"
+says err "already, which is what the stream brings, and later ones were imported since: nothing is written"
 holds held b
 run 0 vdi import-diff full demo/held --force # by an import, too
 holds held a
