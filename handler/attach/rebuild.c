@@ -12,8 +12,9 @@
  * REBUILD-4  An instance that the store names is entered with no boot. No process of this boot can
  *     be one of them (REBUILD-1), so each counts as dead, and the next opening recovers what it
  *     held.
- * REBUILD-5  What only the registry knew, the limits that an operator set, is copied from the old
- *     registry as far as it can be read.
+ * REBUILD-5  What only the registry knew is copied from the old registry as far as it can be read:
+ *     what an operator set, and what was known of the clocks. Else a clock that had jumped would be
+ *     believed, and a whole history let go by it.
  * REBUILD-6  An extent's header that has fewer states than the old registry knows is not believed,
  *     and neither is one that the old registry already refused to believe. Even a very old registry
  *     is a safe witness here: it can know too few states, and never too many.

@@ -9,6 +9,8 @@
 #include "attach/doors.h"
 #include "attach/rebuild_inside.h"
 #include "attach/volumes.h"
+#include "registry/clocks.h"
+#include "registry/retention.h"
 #include "registry/threshold.h"
 
 struct plx_embedded_options plx_rebuilding_embedded(struct rebuild *r)
@@ -60,9 +62,12 @@ static int keep_setting(struct rebuild *r, const char *vdi, const char *name)
     return error == PLX_ERR_NOT_FOUND ? 0 : error;
 }
 
-/* Those that the store does not say itself. */
+/* Those that the store does not say itself, and what is known of the clocks. How far retention has
+ * come is left out: it is found again. */
 static int keep_settings(struct rebuild *r)
 {
+    static const char *const kept[] = {PLX_POLICY_WARN_AT, PLX_POLICY_RING, PLX_POLICY_ON_FULL,
+                                       PLX_POLICY_SHORTENED, PLX_POLICY_CLOCK};
     char value[PLX_POLICY_VALUE_MAX + 1];
     int error = plx_rebuilding_read_old(
         r, plx_registry_store_policy_get(r->old, r->old_row, PLX_POLICY_WARN_AT, value));
@@ -72,13 +77,9 @@ static int keep_settings(struct rebuild *r)
             r, r->file, plx_registry_store_policy_set(r->file, r->row, PLX_POLICY_WARN_AT, value));
     if (error == PLX_ERR_NOT_FOUND)
         error = 0;
-    for (size_t i = 0; i < r->vdi_count && !error; i++) {
-        if (r->vdis[i].deleted)
-            continue;
-        error = keep_setting(r, r->vdis[i].id, PLX_POLICY_WARN_AT);
-        if (!error)
-            error = keep_setting(r, r->vdis[i].id, PLX_POLICY_RING);
-    }
+    for (size_t i = 0; i < r->vdi_count && !error; i++)
+        for (size_t k = 0; k < sizeof kept / sizeof *kept && !error && !r->vdis[i].deleted; k++)
+            error = keep_setting(r, r->vdis[i].id, kept[k]);
     return error;
 }
 

@@ -255,6 +255,7 @@ step "a full store: without a handler 'cdp apply' lets the oldest go, as the mes
 run 0 store format full --volume "$DIR/full.plx" --size 64M
 run 0 vdi create full/a --size 40M
 run 0 cdp on full/a --on-full keep
+run 0 store rebuild-registry full # REBUILD-5
 run 6 vdi bench full/a --rw randwrite --runtime 20 --size 30M
 says err "'parallax cdp apply' lets them go"
 run 0 snap label full/a@2 held

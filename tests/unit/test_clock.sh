@@ -247,6 +247,10 @@ done
 shifted $((10 * DAY))
 run 4 snap delete demo/manual@..-1d
 says err "it is 10d 0h ahead of where it was"
+run 0 store rebuild-registry demo # REBUILD-5
+run 4 snap delete demo/manual@..-1d
+says err "it is 10d 0h ahead of where it was"
+run 4 cdp apply demo/web
 shifted 0
 run 0 snap delete demo/manual@..-1d
 says err "nothing to do"
