@@ -49,6 +49,9 @@
  * so and takes it as it is. It also names the disks that have blocks without a checksum: these may
  *     be older ones, or another disk's by now. When the new registry is in, all volumes get a new
  *     number (NUMBERS-6).
+ * REBUILD-13  A disk that the store does not have any more, or whose record cannot be read, keeps a
+ *     row as a deleted one while clones descend from it: this row leads from a clone to the
+ *     snapshots that it needs (HOLDS-5). Without it, they would be let go.
  * Threads: the caller's.
  * Crash story: a crash leaves the old registry or a blank one (REBUILD-2), and the file. The next
  *   call begins again, and removes it (rebuild_file.c).

@@ -242,3 +242,44 @@ for byte in 0 165; do
     rebuilt 0
     kept a
 done
+
+# descended: disk d descends by b, the second one, from @one of disk a, which retention would let go.
+descended() {
+    rm -rf demo.plx state
+    run 0 store format demo --volume "$DIR/demo.plx" --size 64M --extent-size 1M
+    run 0 vdi import one.raw demo/a
+    run 0 snap create demo/a
+    run 0 vdi clone demo/a@1 demo/b
+    run 0 snap create demo/b@then
+    run 0 vdi clone demo/b@then demo/d
+    run 0 vdi import two.raw demo/a --force
+    run 0 snap create demo/a
+    run 0 vdi import three.raw demo/a --force
+    run 0 snap create demo/a
+    run 0 cdp on demo/a --every 1d --keep all:1s
+}
+head -c 4M /dev/urandom >three.raw
+for what in deleted given-up; do
+    step "a disk between an origin and a clone, $what, of which the store has nothing any more: the clone keeps what it needs"
+    descended
+    if [[ $what == deleted ]]; then
+        run 0 vdi delete demo/b --yes
+        overwrite 0
+        rebuilt 0
+    else
+        overwrite 165
+        rebuilt 5
+        run 0 vdi forget demo --lost --yes
+    fi
+    sleep 2
+    run 0 cdp apply demo/a
+    run 0 snap list demo/a --all -q
+    [[ $(<out) == *demo/a@1* && $(<out) != *demo/a@2* ]] || die "these snapshots are there: $(<out)"
+    run 0 gc demo
+    for n in 1 2 3 4; do
+        run 0 vdi import two.raw demo/new$n
+    done
+    run 0 vdi export demo/d out.raw --force
+    same one.raw out.raw
+    run 0 store check demo --data
+done
