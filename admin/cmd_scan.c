@@ -235,10 +235,12 @@ static int print_scan(const struct scan *scan)
                          (int)json_integer_value(json_object_get(row, "index")),
                          json_string_value(json_object_get(row, "uncounted")));
     }
-    if (!table.rows && !scan->shut)
-        plx_out_note(cli, "no block device of this machine holds a store; files and iscsi:// URLs "
-                          "are looked at when they are named");
-    else if (!cli->count && scan->shut)
+    if (!cli->count && !table.rows)
+        plx_out_note(cli,
+                     "no block device%s holds a store; 'parallax store scan PATH...' looks at "
+                     "files and iscsi:// URLs",
+                     scan->shut ? " that could be opened" : " of this machine");
+    if (!cli->count && scan->shut)
         plx_out_note(cli, "%u block device%s could not be opened; %s", scan->shut,
                      plx_plural(scan->shut),
                      geteuid() ? "look as root" : "'parallax store scan PATH' of one says why");

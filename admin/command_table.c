@@ -172,8 +172,8 @@ const struct plx_command plx_commands[] = {
      plx_cmd_store_restore_superblock},
     {"store", "forget", "STORE",
      "Remove a store from the list of known stores; its volumes are not touched.",
-     "To undo this, use 'store import'. Refused while a handler or a command of this host has the "
-     "store open.",
+     "'store import' undoes this, with --read-only if another host has the store. Refused while a "
+     "handler or a command of this host has it open.",
      "store forget demo", NULL, plx_cmd_store_forget},
     {"store", "rebuild-registry", "[STORE]", "Rebuild the registry of a store from the store.",
      "Use this when the registry is damaged. Everything that the registry knows is read back from "

@@ -94,7 +94,8 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
     if (!error && first.volumes != count && most != count)
         error = plx_fault_set(fault, PLX_ERR_INVALID,
                               "store %s has %u volume%s, of which %u %s given; name them all: "
-                              "'parallax store scan' shows them",
+                              "'parallax store scan' shows those that are block devices, and "
+                              "'parallax store scan FILE...' what files are",
                               first.store_name, first.volumes, plx_plural(first.volumes), count,
                               count == 1 ? "was" : "were");
     if (!error)

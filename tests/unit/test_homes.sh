@@ -126,6 +126,10 @@ alpha 0 store info demo
 elsewhere="host beta has store demo: here it can only be read; if that host is off, 'parallax store take-over demo --from beta --i-checked-it-is-off' takes it"
 says err "$elsewhere"
 listed ELSEWHERE "$elsewhere"
+alpha 0 store forget demo
+says err "host beta has it, so only 'parallax store import --read-only --volume $DIR/demo.plx' makes it known here again"
+alpha 0 store import --read-only --volume "$DIR/demo.plx"
+listed ELSEWHERE "$elsewhere"
 beta 0 store list
 grep -Eq 'ELSEWHERE|RELEASED' out && die "this host's own store is listed as another's"
 alpha 0 store info demo --json
