@@ -22,7 +22,7 @@
  *     page has none until the next one is written), or an older program has written the home page,
  *     which leaves 0 there. The next number that is written is then higher than all that were
  *     read.
- * NUMBERS-6  A rebuild takes the volumes as they are, and gives all of them a number that none had.
+ * NUMBERS-6  A rebuild takes the volumes as they are if the operator says so, and gives all of them a number that none had.
  *     So a newer volume that is put back later counts as one that went back: what the store did
  *     since, it does not know of.
  * NUMBERS-7  While the store is in doubt, or the registry has it that volume 0 went back
@@ -123,8 +123,8 @@ static int judge(const struct numbers *n, const char *store, const char *named,
     return plx_fault_set(fault, PLX_ERR_CORRUPT,
                          "%.120s went back to an older state%s: it lacks what was written to store "
                          "%s since; put the newer one back; only if there is none, 'parallax store "
-                         "rebuild-registry %s' goes on with what is there, and then it is too late "
-                         "for the newer one",
+                         "rebuild-registry %s --i-checked-there-is-no-newer-one' goes on with what "
+                         "is there, and then it is too late for the newer one",
                          name, witness, store, named);
 }
 

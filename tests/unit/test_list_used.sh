@@ -53,7 +53,7 @@ for volume in one two; do
         die "not this one has the problem"
     # Where the store is not known; and no word where it is not clear which volumes belong together.
     told "$DIR/$volume" --state-dir "$DIR/unknown" store scan "$DIR/one" "$DIR/two"
-    says err "store rebuild-registry --volume PATH..."
+    says err "store rebuild-registry --volume PATH... --i-checked-there-is-no-newer-one"
     run 0 --state-dir "$DIR/unknown" store scan one two newer/$volume
     run 0 --state-dir "$DIR/unknown" store scan $other newer/$volume
     cp --sparse=always newer/$volume $volume
