@@ -79,8 +79,8 @@ static void note_taken(struct plx_cli *cli, const char *store, const char *from,
                      any ? "another" : "host ", any ? "" : from,
                      dry_run ? "would have it" : "has it now", unchanged);
     else if (dry_run)
-        plx_out_note(cli, "would take store %s from host %.64s, which was not seen to run%s", store,
-                     from, unchanged);
+        plx_out_note(cli, "would take store %s from %s%.64s, which was not seen to run%s", store,
+                     any ? "whichever host had it" : "host ", any ? "" : from, unchanged);
     else
         plx_out_note(cli,
                      "this host has store %s now; its disks are recovered when it is opened "
@@ -197,6 +197,7 @@ int plx_cmd_store_take_over(struct plx_cli *cli)
 {
     const char *from = plx_cli_get(cli, "any") ? PLX_TENANCY_ANY : plx_cli_get(cli, "from");
     bool dry_run = plx_cli_get(cli, "dry-run"), word = plx_cli_get(cli, "i-checked-it-is-off");
+    bool any = plx_cli_get(cli, "any");
     struct plx_known known;
     int rc;
 
@@ -208,10 +209,10 @@ int plx_cmd_store_take_over(struct plx_cli *cli)
     enum had had = who_has(cli, &known);
     if (!dry_run && !word && had != HAD_HERE) /* from which nothing is taken */
         rc = plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
-                          "nothing was changed: if host %.64s still runs, both would write and "
+                          "nothing was changed: if %s%.64s still runs, both would write and "
                           "destroy the store; when you have seen that it is off, add "
                           "--i-checked-it-is-off",
-                          from);
+                          any ? "the host that has it" : "host ", any ? "" : from);
     if (!rc)
         rc = take_over(cli, &known, dry_run || word ? from : NULL, dry_run);
     if (!rc && dry_run)

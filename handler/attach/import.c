@@ -467,7 +467,7 @@ static int import(const struct plx_paths *paths, const struct plx_founding_impor
     if (!error)
         error = plx_known_try(paths, known, patience, fault);
     if (!error && !options->read_only)
-        error = take_volumes(paths, known, options->is_copy ? PLX_TENANCY_ANY : options->from,
+        error = take_volumes(paths, known, options->is_copy ? PLX_TENANCY_COPY : options->from,
                              options->dry_run, patience, &tenancy, fault);
     if (!error && copy)
         error = give_identity(known, patience, fault);

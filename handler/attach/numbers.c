@@ -22,9 +22,9 @@
  *     page has none until the next one is written), or an older program has written the home page,
  *     which leaves 0 there. The next number that is written is then higher than all that were
  *     read.
- * NUMBERS-6  A rebuild takes the volumes as they are if the operator says so, and gives all of them a number that none had.
- *     So a newer volume that is put back later counts as one that went back: what the store did
- *     since, it does not know of.
+ * NUMBERS-6  A rebuild takes the volumes as they are if the operator says so, and gives all of them
+ *     a number that none had. So a newer volume that is put back later counts as one that went
+ *     back: what the store did since, it does not know of.
  * NUMBERS-7  While the store is in doubt, or the registry has it that volume 0 went back
  *     (REBUILD-11), the number does not rise: the newer volume 0 may still be put back, and is not
  *     to look older then. Nor does it rise while a superblock has to be written again (ATTACH-15).
