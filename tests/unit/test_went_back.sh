@@ -416,6 +416,10 @@ for words in "store info old" "vdi export old/a back --force" "vdi create old/b 
     says err "put the newer one back"
 done
 cp --sparse=always old0.plx old0.old
+fails 5 store rebuild-registry old --dry-run
+says err "its first volume went back to an older state, and others did not: put the newer one back first"
+says err "add --i-checked-there-is-no-newer-one"
+same old0.old old0.plx
 fails 4 store rebuild-registry old
 says err "old0.plx went back to an older state, and nothing was changed"
 same old0.old old0.plx
