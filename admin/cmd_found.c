@@ -37,19 +37,27 @@ static json_t *list_open(const struct plx_known *known)
     return names;
 }
 
-enum had { HAD_ELSEWHERE, HAD_BY_NOBODY, HAD_HERE };
-
-/* Who has the store before it is taken over. */
-static enum had who_has(struct plx_cli *cli, const struct plx_known *known)
+/* False: nobody can tell. */
+static bool read_tenant(struct plx_cli *cli, const struct plx_known *known,
+                        struct plx_tenant *ret_tenant)
 {
     const struct plx_embedded_options look = {.volume = known->volume[0],
                                               .uuid = known->uuid,
                                               .identity = known->identity,
                                               .beside = true};
-    struct plx_tenant tenant;
     struct plx_paths *paths;
 
-    if (plx_session_paths(cli, &paths) || plx_embedded_tenant(&look, paths, &tenant, NULL))
+    return !plx_session_paths(cli, &paths) && !plx_embedded_tenant(&look, paths, ret_tenant, NULL);
+}
+
+enum had { HAD_ELSEWHERE, HAD_BY_NOBODY, HAD_HERE };
+
+/* Who has the store before it is taken over. */
+static enum had who_has(struct plx_cli *cli, const struct plx_known *known)
+{
+    struct plx_tenant tenant;
+
+    if (!read_tenant(cli, known, &tenant))
         return HAD_ELSEWHERE;
     return tenant.ours ? HAD_HERE : plx_uuid_is_zero(&tenant.host) ? HAD_BY_NOBODY : HAD_ELSEWHERE;
 }
@@ -71,8 +79,8 @@ static void note_taken(struct plx_cli *cli, const char *store, const char *from,
                      any ? "another" : "host ", any ? "" : from,
                      dry_run ? "would have it" : "has it now", unchanged);
     else if (dry_run)
-        plx_out_note(cli, "would take store %s from host %.64s, which was not seen to run%s", store,
-                     from, unchanged);
+        plx_out_note(cli, "would take store %s from %s%.64s, which was not seen to run%s", store,
+                     any ? "whichever host had it" : "host ", any ? "" : from, unchanged);
     else
         plx_out_note(cli,
                      "this host has store %s now; its disks are recovered when it is opened "
@@ -189,6 +197,7 @@ int plx_cmd_store_take_over(struct plx_cli *cli)
 {
     const char *from = plx_cli_get(cli, "any") ? PLX_TENANCY_ANY : plx_cli_get(cli, "from");
     bool dry_run = plx_cli_get(cli, "dry-run"), word = plx_cli_get(cli, "i-checked-it-is-off");
+    bool any = plx_cli_get(cli, "any");
     struct plx_known known;
     int rc;
 
@@ -200,10 +209,10 @@ int plx_cmd_store_take_over(struct plx_cli *cli)
     enum had had = who_has(cli, &known);
     if (!dry_run && !word && had != HAD_HERE) /* from which nothing is taken */
         rc = plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
-                          "nothing was changed: if host %.64s still runs, both would write and "
+                          "nothing was changed: if %s%.64s still runs, both would write and "
                           "destroy the store; when you have seen that it is off, add "
                           "--i-checked-it-is-off",
-                          from);
+                          any ? "the host that has it" : "host ", any ? "" : from);
     if (!rc)
         rc = take_over(cli, &known, dry_run || word ? from : NULL, dry_run);
     if (!rc && dry_run)
@@ -214,9 +223,9 @@ int plx_cmd_store_take_over(struct plx_cli *cli)
     return rc;
 }
 
-/* As 'store import' takes them. */
+/* As 'store import' takes them; and who has the store, if that is asked and can be told. */
 static void name_volumes(struct plx_cli *cli, const char *store,
-                         char ret_text[PLX_KNOWN_VOLUMES_TEXT])
+                         char ret_text[PLX_KNOWN_VOLUMES_TEXT], struct plx_tenant *ret_tenant)
 {
     struct plx_known known = {0};
     struct plx_paths *paths;
@@ -225,6 +234,8 @@ static void name_volumes(struct plx_cli *cli, const char *store,
     if (plx_session_paths(cli, &paths) || plx_known_get(paths, store, &known, NULL))
         return; /* whoever asked meets that, too */
     plx_known_name_volumes(&known, ret_text);
+    if (ret_tenant && !read_tenant(cli, &known, ret_tenant))
+        *ret_tenant = (struct plx_tenant){0};
     plx_known_done(&known);
 }
 
@@ -239,7 +250,7 @@ int plx_cmd_store_release(struct plx_cli *cli)
         (rc = plx_founding_release(cli->state_dir, name.store, dry_run, plx_session_patience(cli),
                                    &cli->fault)))
         return rc;
-    name_volumes(cli, name.store, volumes);
+    name_volumes(cli, name.store, volumes, NULL);
     if (dry_run)
         plx_out_note(cli, "would give store %s up: nobody has it open; nothing was changed",
                      name.store);
@@ -256,19 +267,26 @@ int plx_cmd_store_release(struct plx_cli *cli)
 int plx_cmd_store_forget(struct plx_cli *cli)
 {
     char volumes[PLX_KNOWN_VOLUMES_TEXT];
+    struct plx_tenant tenant = {0};
     struct plx_name name;
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)))
         return rc;
-    name_volumes(cli, name.store, volumes);
+    name_volumes(cli, name.store, volumes, &tenant);
     if ((rc = plx_founding_forget(cli->state_dir, name.store, plx_session_patience(cli),
                                   &cli->fault)))
         return rc;
-    plx_out_note(cli,
-                 "forgot %s; its volumes were not touched: 'parallax store import %s' makes "
-                 "it known again",
-                 name.store, volumes);
+    if (tenant.found && !tenant.ours && !plx_uuid_is_zero(&tenant.host))
+        plx_out_note(cli,
+                     "forgot %s; its volumes were not touched; host %s has it, so only 'parallax "
+                     "store import --read-only %s' makes it known here again",
+                     name.store, tenant.host_name, volumes);
+    else
+        plx_out_note(cli,
+                     "forgot %s; its volumes were not touched: 'parallax store import %s' makes "
+                     "it known again%s",
+                     name.store, volumes, tenant.found ? "" : ", if no other host has it");
     plx_out_done(cli, json_pack("{s:s,s:b}", "name", name.store, "forgotten", true));
     return 0;
 }

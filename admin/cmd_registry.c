@@ -52,6 +52,10 @@ static int find_volumes(struct plx_cli *cli, struct plx_volumes_given *volumes,
     return 0;
 }
 
+#define NOT_YET                                                                                    \
+    "put the newer one back first, for after the rebuild it is too late; when you have seen that " \
+    "there is none, add --i-checked-there-is-no-newer-one"
+
 /* What is lost or older, if anything is. */
 static int refuse_loss(struct plx_cli *cli, const struct plx_rebuilt *rebuilt, const char *store,
                        bool dry_run)
@@ -64,8 +68,12 @@ static int refuse_loss(struct plx_cli *cli, const struct plx_rebuilt *rebuilt, c
             "store %s: a further volume went back to an older state: what was written there since "
             "%s lost; %s; compare virtual disks with a backup",
             store, dry_run ? "would be" : "is",
-            dry_run ? "put the newer one back first, for after the rebuild it is too late"
-                    : "it is too late to put the newer one back");
+            dry_run ? NOT_YET : "it is too late to put the newer one back");
+    if (rebuilt->first_back && dry_run)
+        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                            "store %s: its first volume went back to an older state, and others "
+                            "did not: " NOT_YET,
+                            store);
     if (rebuilt->newer_extents || rebuilt->first_back)
         return plx_cli_fail(
             cli, PLX_ERR_CORRUPT,
@@ -112,6 +120,8 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
     struct plx_rebuild_options options = {.state_dir = cli->state_dir,
                                           .volumes = volumes.path,
                                           .dry_run = plx_cli_get(cli, "dry-run"),
+                                          .no_newer =
+                                              plx_cli_get(cli, "i-checked-there-is-no-newer-one"),
                                           .patience = plx_session_patience(cli),
                                           .lost = print_lost,
                                           .context = &progress,

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "attach/known.h"
+#include "attach/numbers.h"
 #include "cmd.h"
 #include "output.h"
 #include "registry/embedded.h"
@@ -14,8 +15,9 @@ struct scan {
     struct plx_cli *cli;
     struct plx_paths *paths;
     json_t *rows;
-    struct plx_fault first; /* what could not be read; code 0: nothing */
-    unsigned shut;          /* devices that this user may not open */
+    struct plx_fault first; /* what could not be read, or went back; code 0: nothing */
+    const json_t *first_row;
+    unsigned shut; /* devices that this user may not open */
 };
 
 /* What its volume 0, at this path, says of a store. */
@@ -136,9 +138,98 @@ static void keep_problem(struct scan *scan, json_t *row)
 {
     const struct plx_fault *fault = &scan->cli->fault;
 
-    if (!scan->first.code)
+    if (!scan->first.code) {
         scan->first = *fault;
+        scan->first_row = row;
+    }
     json_object_set_new(row, "problem", plx_out_string(fault->text));
+}
+
+/* How many rows have this volume of the store, copies of a known one left out; *ret_row: one. */
+static unsigned count_rows(const struct scan *scan, const json_t *store, json_int_t index,
+                           json_t **ret_row)
+{
+    unsigned count = 0;
+    json_t *row;
+    size_t i;
+
+    json_array_foreach(scan->rows, i, row)
+    {
+        if (json_is_string(json_object_get(row, "copy_of")) ||
+            !json_equal(json_object_get(row, "uuid"), json_object_get(store, "uuid")) ||
+            json_integer_value(json_object_get(row, "index")) != index)
+            continue;
+        *ret_row = row;
+        count++;
+    }
+    return count;
+}
+
+/* The volume 0 that this further one belongs to; NULL: there are several of either, as when backups
+ * are scanned, or none. *ret_row: its row, if it has one. */
+static const char *find_first(const struct scan *scan, const json_t *row,
+                              const struct plx_known *known, json_t **ret_row)
+{
+    unsigned firsts = count_rows(scan, row, 0, ret_row);
+    json_int_t index = json_integer_value(json_object_get(row, "index"));
+    json_t *self;
+
+    if (json_is_string(json_object_get(row, "known"))) {
+        if (firsts > 1)
+            *ret_row = NULL;
+        return known->volume[0];
+    }
+    if (firsts > 1 || count_rows(scan, row, index, &self) > 1)
+        return NULL;
+    return firsts           ? json_string_value(json_object_get(*ret_row, "volume"))
+           : known->volumes ? known->volume[0]
+                            : NULL;
+}
+
+static int compare_paths(struct scan *scan, const char *const *paths, const json_t *row,
+                         const char *known_as, unsigned *ret_volume)
+{
+    struct plx_device_open_options options = {.read_only = true, .beside = true};
+    struct plx_device *devices[2] = {NULL, NULL};
+    struct plx_superblock_info info;
+    struct plx_uuid store;
+    int rc = 0;
+
+    if (!plx_device_open(paths[0], &options, &devices[0], NULL) &&
+        !plx_device_open(paths[1], &options, &devices[1], NULL) &&
+        plx_uuid_parse(json_string_value(json_object_get(row, "store_uuid")), &store) &&
+        !plx_superblock_probe(devices[0], &info, NULL) && info.volume_index == 0 &&
+        plx_uuid_equal(&info.store, &store))
+        rc = plx_numbers_look(devices, 2, &store, known_as ? known_as : info.store_name,
+                              known_as ? known_as : "--volume PATH...", ret_volume,
+                              &scan->cli->fault);
+    plx_device_close(devices[0]);
+    plx_device_close(devices[1]);
+    return rc;
+}
+
+/* Once it is known which rows are copies. */
+static void compare_numbers(struct scan *scan, json_t *row)
+{
+    const char *paths[2] = {NULL, json_string_value(json_object_get(row, "volume"))};
+    const char *identity = json_string_value(json_object_get(row, "uuid"));
+    struct plx_known known = {0};
+    json_t *first = NULL;
+    unsigned back;
+
+    if (!identity || !json_integer_value(json_object_get(row, "index")) ||
+        json_is_string(json_object_get(row, "copy_of")) ||
+        json_is_string(json_object_get(row, "uncounted")) ||
+        json_is_string(json_object_get(row, "problem")))
+        return;
+    plx_known_get(scan->paths, identity, &known, NULL);
+    paths[0] = find_first(scan, row, &known, &first);
+    if (paths[0] && compare_paths(scan, paths, row, known.volumes ? known.name : NULL, &back)) {
+        row = back || !first ? row : first;
+        if (!json_is_string(json_object_get(row, "problem")))
+            keep_problem(scan, row);
+    }
+    plx_known_done(&known);
 }
 
 /* named: by the user; else a device of this machine, which need not hold anything. */
@@ -201,7 +292,6 @@ static int print_scan(const struct scan *scan)
     };
     struct plx_cli *cli = scan->cli;
     struct plx_table table;
-    bool first = true; /* problem: that one is the error */
     json_t *row;
     size_t i;
 
@@ -218,9 +308,8 @@ static int print_scan(const struct scan *scan)
     {
         const char *problem = json_string_value(json_object_get(row, "problem"));
 
-        if (problem && !first)
+        if (problem && row != scan->first_row) /* that one is the error */
             plx_out_note(cli, "%s", problem);
-        first &= !problem;
         if (json_is_string(json_object_get(row, "moved")))
             plx_out_note(cli,
                          "%s: store %s is known at another place, which does not hold it any more; "
@@ -235,10 +324,12 @@ static int print_scan(const struct scan *scan)
                          (int)json_integer_value(json_object_get(row, "index")),
                          json_string_value(json_object_get(row, "uncounted")));
     }
-    if (!table.rows && !scan->shut)
-        plx_out_note(cli, "no block device of this machine holds a store; files and iscsi:// URLs "
-                          "are looked at when they are named");
-    else if (!cli->count && scan->shut)
+    if (!cli->count && !table.rows)
+        plx_out_note(cli,
+                     "no block device%s holds a store; 'parallax store scan PATH...' looks at "
+                     "files and iscsi:// URLs",
+                     scan->shut ? " that could be opened" : " of this machine");
+    if (!cli->count && scan->shut)
         plx_out_note(cli, "%u block device%s could not be opened; %s", scan->shut,
                      plx_plural(scan->shut),
                      geteuid() ? "look as root" : "'parallax store scan PATH' of one says why");
@@ -257,6 +348,7 @@ int plx_cmd_store_scan(struct plx_cli *cli)
     if (!rc && !cli->count)
         scan_devices(&scan);
     json_array_foreach(scan.rows, i, row) set_tenant(&scan, row);
+    json_array_foreach(scan.rows, i, row) compare_numbers(&scan, row);
     if (!rc)
         rc = print_scan(&scan);
     json_decref(scan.rows);

@@ -12,6 +12,7 @@
 #include "output.h"
 #include "space.h"
 #include "attach/founding.h"
+#include "attach/numbers.h"
 #include "attach/volumes.h"
 
 /* ---- format ---------------------------------------------------------------------------------- */
@@ -178,7 +179,7 @@ int plx_cmd_volume_cut_off(struct plx_cli *cli, const char *path, uint64_t bytes
 
 /* *counted: the volumes that volume 0 counts. */
 static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, unsigned v,
-                          unsigned *counted)
+                          unsigned *counted, struct plx_device **ret_device)
 {
     struct plx_device_open_options options = {.read_only = true, .beside = true};
     const char *path = known->volume[v];
@@ -190,34 +191,41 @@ static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, un
     plx_known_count_volumes(known, volumes);
     if (rc)
         return plx_known_missing(known, rc, &cli->fault);
+    *ret_device = device;
     rc = plx_known_missing(known, plx_superblock_probe(device, &info, &cli->fault), &cli->fault);
-    if (!rc) {
-        plx_uuid_text(&info.identity, identity);
-        if (strcmp(identity, known->identity) != 0 || info.volume_index != v)
-            rc = plx_cli_fail(cli, PLX_ERR_INVALID,
-                              "%.150s is not volume %u of this store any more; 'parallax store "
-                              "import %s' tells where its volumes are",
-                              path, v, volumes);
-        else if (info.volume_bytes > device->bytes)
-            rc = plx_cmd_volume_cut_off(cli, path, device->bytes, info.volume_bytes);
-        else if (v && info.volumes > *counted)
-            rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                              "%.150s counts %u volumes, and %.150s %u: that one is older than the "
-                              "store; 'parallax store check %s' says what to do",
-                              path, info.volumes, known->volume[0], *counted, known->name);
-        *counted = v ? *counted : info.volumes;
-    }
-    plx_device_close(device);
+    if (rc)
+        return rc;
+    plx_uuid_text(&info.identity, identity);
+    if (strcmp(identity, known->identity) != 0 || info.volume_index != v)
+        rc = plx_cli_fail(cli, PLX_ERR_INVALID,
+                          "%.150s is not volume %u of this store any more; 'parallax store "
+                          "import %s' tells where its volumes are",
+                          path, v, volumes);
+    else if (info.volume_bytes > device->bytes)
+        rc = plx_cmd_volume_cut_off(cli, path, device->bytes, info.volume_bytes);
+    else if (v && info.volumes > *counted)
+        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                          "%.150s counts %u volumes, and %.150s %u: that one is older than the "
+                          "store; 'parallax store check %s' says what to do",
+                          path, info.volumes, known->volume[0], *counted, known->name);
+    *counted = v ? *counted : info.volumes;
     return rc;
 }
 
 int plx_cmd_look_at_volumes(struct plx_cli *cli, const struct plx_known *known)
 {
-    unsigned counted = 0;
+    struct plx_device *devices[PLX_VOLUMES_MAX] = {NULL};
+    unsigned counted = 0, back;
+    struct plx_uuid store;
     int rc = 0;
 
     for (unsigned v = 0; v < known->volumes && !rc; v++)
-        rc = look_at_volume(cli, known, v, &counted);
+        rc = look_at_volume(cli, known, v, &counted, &devices[v]);
+    if (!rc && plx_uuid_parse(known->uuid, &store))
+        rc = plx_numbers_look(devices, known->volumes, &store, known->name, known->name, &back,
+                              &cli->fault);
+    for (unsigned v = 0; v < known->volumes; v++)
+        plx_device_close(devices[v]);
     return rc;
 }
 

@@ -89,10 +89,12 @@ static json_t *describe(struct plx_cli *cli, const char *store, const struct plx
     json_object_set_new(row, "store_doubt", plx_session_doubt(cli));
     if (*vdi->parent) {
         bool known = plx_registry_vdi_get_by_id(registry, vdi->parent, &parent) == 0;
+        bool gone = !known || parent.deleted; /* another disk may have the name by now */
         json_object_set_new(row, "parent",
-                            json_sprintf("%s/%s@%" PRIu64, store, known ? parent.name : vdi->parent,
-                                         vdi->parent_seq));
-        json_object_set_new(row, "parent_deleted", json_boolean(!known || parent.deleted));
+                            json_sprintf("%s/%s@%" PRIu64 "%s", store,
+                                         known ? parent.name : vdi->parent, vdi->parent_seq,
+                                         gone && !cli->json ? " (deleted)" : ""));
+        json_object_set_new(row, "parent_deleted", json_boolean(gone));
         plx_attach_shown_id(cli->session.attach, vdi->parent, id);
         json_object_set_new(row, "parent_uuid", json_string(id));
         json_object_set_new(row, "parent_seq", json_integer((json_int_t)vdi->parent_seq));

@@ -172,21 +172,21 @@ const struct plx_command plx_commands[] = {
      plx_cmd_store_restore_superblock},
     {"store", "forget", "STORE",
      "Remove a store from the list of known stores; its volumes are not touched.",
-     "To undo this, use 'store import'. Refused while a handler or a command of this host has the "
-     "store open.",
+     "'store import' undoes this, with --read-only if another host has the store. Refused while a "
+     "handler or a command of this host has it open.",
      "store forget demo", NULL, plx_cmd_store_forget},
     {"store", "rebuild-registry", "[STORE]", "Rebuild the registry of a store from the store.",
      "Use this when the registry is damaged. Everything that the registry knows is read back from "
      "the store's structures. Give the store, or every volume if it is not known here. The new "
-     "registry replaces the old one as a whole, "
-     "or nothing changes. What cannot be read is listed, the exit status is 5, and its blocks are "
-     "kept until 'vdi forget --lost'. The same applies to virtual disks that the old registry "
-     "knows and the store no longer holds. Virtual disks whose record went back to an older state "
-     "are refused until 'vdi accept-older'. The command is refused while anybody has the store "
-     "open.",
+     "registry replaces the old one as a whole, or nothing changes. What cannot be read is listed, "
+     "the exit status is 5, and its blocks are kept until 'vdi forget --lost'. So are virtual "
+     "disks of the old registry that the store no longer holds. Virtual disks whose record went "
+     "back to an older state are refused until 'vdi accept-older'. Of a volume that went back to "
+     "an older state, put the newer one back first. Refused while anybody has the store open.",
      "store rebuild-registry --volume /srv/demo.plx --dry-run\n"
      "store rebuild-registry demo",
      OPTIONS({"volume", "PATH...", "once for each volume, if the store is not known here"},
+             {"i-checked-there-is-no-newer-one", NULL, "confirm it, where a volume went back"},
              {"dry-run", NULL, "only read; change nothing"}),
      plx_cmd_store_rebuild},
     {"store", "export-registry", "STORE FILE", "Write a copy of the registry of a store.",

@@ -329,8 +329,8 @@ int plx_session_each_store(struct plx_cli *cli, const char *store,
         plx_out_note(
             cli,
             "no store is known in %s/stores; 'parallax store format' makes one, 'parallax store "
-            "scan' looks for existing ones, 'parallax store import --volume PATH' makes one of "
-            "those known here, --state-dir looks elsewhere",
+            "scan' looks for existing ones on block devices, 'parallax store import --volume PATH' "
+            "makes one of those known here, --state-dir looks elsewhere",
             cli->session.paths->state);
     for (size_t i = 0; i < count && !plx_session_stopped(); i++) {
         if (*store && strcmp(store, list[i].name) != 0 && strcmp(store, list[i].identity) != 0)

@@ -138,14 +138,14 @@ static int measure(struct plx_cli *cli, int64_t store, struct space *ret_space)
 
 /* Reclaimable space: 0 if no garbage has arisen since the last collection, otherwise unknown (null)
  * until the next one. */
-static json_t *reclaimable(const struct plx_cli *cli, int64_t store)
+static json_t *reclaimable(const struct plx_cli *cli, int64_t store, const char *name)
 {
     struct plx_registry_collection last;
 
     if (plx_registry_collection_get(cli->session.registry, store, &last) == 0 && last.ended_ns &&
         !last.wanted && last.number % 2 == 0)
         return json_integer(0);
-    return cli->json ? json_null() : json_string("'parallax gc --dry-run' counts it");
+    return cli->json ? json_null() : json_sprintf("'parallax gc %s --dry-run' counts it", name);
 }
 
 static void put_blocks(json_t *object, const char *what, uint64_t blocks)
@@ -194,7 +194,9 @@ int plx_space_of_store(struct plx_cli *cli, const struct plx_registry_store *sto
     put_blocks(object, "available", space.available);
     put_blocks(object, "reserved", space.size - space.used - space.available);
     put_blocks(object, "recovery", space.recovery);
-    json_object_set_new(object, "reclaimable_bytes", reclaimable(cli, store->id));
+    json_object_set_new(
+        object, "reclaimable_bytes",
+        reclaimable(cli, store->id, json_string_value(json_object_get(object, "name"))));
     if ((rc = plx_threshold_load_store(cli->session.registry, store->id, &limit)))
         return plx_session_registry_fault(cli, rc);
     plx_space_put_limit(object, &limit, space.size * PLX_BLOCK_SIZE,

@@ -94,7 +94,8 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
     if (!error && first.volumes != count && most != count)
         error = plx_fault_set(fault, PLX_ERR_INVALID,
                               "store %s has %u volume%s, of which %u %s given; name them all: "
-                              "'parallax store scan' shows them",
+                              "'parallax store scan' shows those that are block devices, and "
+                              "'parallax store scan FILE...' what files are",
                               first.store_name, first.volumes, plx_plural(first.volumes), count,
                               count == 1 ? "was" : "were");
     if (!error)
@@ -466,7 +467,7 @@ static int import(const struct plx_paths *paths, const struct plx_founding_impor
     if (!error)
         error = plx_known_try(paths, known, patience, fault);
     if (!error && !options->read_only)
-        error = take_volumes(paths, known, options->is_copy ? PLX_TENANCY_ANY : options->from,
+        error = take_volumes(paths, known, options->is_copy ? PLX_TENANCY_COPY : options->from,
                              options->dry_run, patience, &tenancy, fault);
     if (!error && copy)
         error = give_identity(known, patience, fault);

@@ -38,11 +38,12 @@ void plx_known_list_free(struct plx_known *list, size_t count)
 
 static int no_entry(const struct plx_paths *paths, const char *name, struct plx_fault *fault)
 {
-    return plx_fault_set(fault, PLX_ERR_NOT_FOUND,
-                         "there is no store '%.80s' (looked in %.120s/stores); 'parallax store "
-                         "list' shows those that are known here, 'parallax store scan' looks for "
-                         "others, 'parallax store import --volume PATH' makes one known here",
-                         name, paths->state);
+    return plx_fault_set(
+        fault, PLX_ERR_NOT_FOUND,
+        "there is no store '%.80s' (looked in %.120s/stores); 'parallax store "
+        "list' shows those that are known here, 'parallax store scan' looks for "
+        "others on block devices, 'parallax store import --volume PATH' makes one known here",
+        name, paths->state);
 }
 
 /* KNOWN-2 */
@@ -180,8 +181,9 @@ int plx_known_free_name(const struct plx_paths *paths, const char *name, struct 
     plx_known_done(&known);
     return plx_fault_set(
         fault, PLX_ERR_EXISTS,
-        "a store named %s exists already; 'parallax store forget %s' drops it from "
-        "the list of known stores",
+        "a store named %s is known here already; give this one another name; only if this host is "
+        "not to use that one again, 'parallax store forget %s' drops it from the list of known "
+        "stores, and its volumes are no longer protected here",
         name, name);
 }
 
@@ -258,8 +260,10 @@ static int check_name_free(const struct plx_paths *paths, const void *item, stru
     return same ? 0
                 : plx_fault_set(fault, PLX_ERR_EXISTS,
                                 "another store named %s is known here already; 'parallax store "
-                                "forget %s' drops it from the list of those, and touches nothing "
-                                "of it",
+                                "import NAME --volume PATH...' gives this one another name here; "
+                                "only if this host is not to use the other one again, 'parallax "
+                                "store forget %s' drops that from the list, and its volumes are no "
+                                "longer protected here",
                                 known->name, known->name);
 }
 

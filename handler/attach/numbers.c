@@ -22,9 +22,9 @@
  *     page has none until the next one is written), or an older program has written the home page,
  *     which leaves 0 there. The next number that is written is then higher than all that were
  *     read.
- * NUMBERS-6  A rebuild takes the volumes as they are, and gives all of them a number that none had.
- *     So a newer volume that is put back later counts as one that went back: what the store did
- *     since, it does not know of.
+ * NUMBERS-6  A rebuild takes the volumes as they are if the operator says so, and gives all of them
+ *     a number that none had. So a newer volume that is put back later counts as one that went
+ *     back: what the store did since, it does not know of.
  * NUMBERS-7  While the store is in doubt, or the registry has it that volume 0 went back
  *     (REBUILD-11), the number does not rise: the newer volume 0 may still be put back, and is not
  *     to look older then. Nor does it rise while a superblock has to be written again (ATTACH-15).
@@ -38,6 +38,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "attach/attach_inside.h"
 #include "attach/volumes.h"
@@ -47,7 +48,8 @@ enum raise_when { AT_OPENING, AT_CLOSING, WHEN_JOINED, AT_REBUILDING };
 
 /* What the volumes say, compared with the home page. */
 struct numbers {
-    const struct plx_store *store;
+    struct plx_device *device[PLX_VOLUMES_MAX];
+    unsigned volumes;
     struct plx_uuid id;
     struct plx_number home;
     uint64_t highest;
@@ -73,61 +75,65 @@ static unsigned count_volumes(const struct plx_store *store)
     return info.volumes;
 }
 
-static void compare(const struct plx_store *store, const struct plx_number *home,
-                    struct numbers *ret)
+static void of_store(const struct plx_store *store, struct numbers *ret)
 {
     struct plx_store_info info;
 
     plx_store_get_info(store, &info);
-    *ret = (struct numbers){.store = store,
-                            .id = info.id,
-                            .home = *home,
-                            .highest = home->number,
-                            .unknown = home->damaged || !home->number};
-    for (unsigned i = 1; i < info.volumes; i++) {
+    *ret = (struct numbers){.volumes = info.volumes, .id = info.id};
+    for (unsigned i = 0; i < info.volumes; i++)
+        ret->device[i] = plx_store_device(store, i);
+}
+
+static void compare(struct numbers *n, const struct plx_number *home)
+{
+    n->home = *home;
+    n->highest = home->number;
+    n->unknown = home->damaged || !home->number;
+    for (unsigned i = 1; i < n->volumes; i++) {
         struct plx_number number;
 
-        plx_number_read(plx_store_device(store, i), &info.id, &number);
-        ret->highest = plx_max_u64(ret->highest, number.number);
-        if (ret->unknown)
+        plx_number_read(n->device[i], &n->id, &number);
+        n->highest = plx_max_u64(n->highest, number.number);
+        if (n->unknown)
             continue;
-        if (number.number < home->number && !number.damaged && !ret->back) {
-            ret->back = true;
-            ret->volume = i;
+        if (number.number < home->number && !number.damaged && !n->back) {
+            n->back = true;
+            n->volume = i;
         }
-        if (number.number > home->number + 1 && !ret->ahead && !ret->back) {
-            ret->ahead = true;
-            ret->volume = i;
+        if (number.number > home->number + 1 && !n->ahead && !n->back) {
+            n->ahead = true;
+            n->volume = i;
         }
-        ret->interrupted = ret->interrupted || number.number == home->number + 1;
+        n->interrupted = n->interrupted || number.number == home->number + 1;
     }
 }
 
-/* NUMBERS-1, NUMBERS-2 */
-static int judge(const struct plx_attach *a, const struct numbers *n, struct plx_fault *fault)
+/* NUMBERS-1, NUMBERS-2. named: as 'store rebuild-registry' takes it. */
+static int judge(const struct numbers *n, const char *store, const char *named,
+                 struct plx_fault *fault)
 {
-    const char *name = plx_store_device(n->store, n->back ? n->volume : 0)->name;
+    const char *name = n->device[n->back ? n->volume : 0]->name;
     char witness[100] = "";
 
     if (!n->back && !n->ahead)
         return 0;
     if (n->ahead && !n->back)
-        snprintf(witness, sizeof witness, ", for %.80s is newer",
-                 plx_store_device(n->store, n->volume)->name);
+        snprintf(witness, sizeof witness, ", for %.80s is newer", n->device[n->volume]->name);
     return plx_fault_set(fault, PLX_ERR_CORRUPT,
                          "%.120s went back to an older state%s: it lacks what was written to store "
                          "%s since; put the newer one back; only if there is none, 'parallax store "
-                         "rebuild-registry %s' goes on with what is there, and then it is too late "
-                         "for the newer one",
-                         name, witness, a->known.name, a->known.name);
+                         "rebuild-registry %s --i-checked-there-is-no-newer-one' goes on with what "
+                         "is there, and then it is too late for the newer one",
+                         name, witness, store, named);
 }
 
 static int write_all(const struct numbers *n, uint64_t next, struct plx_fault *fault)
 {
     int error = 0;
 
-    for (unsigned i = 1; i < count_volumes(n->store) && !error; i++)
-        error = plx_number_write(plx_store_device(n->store, i), &n->id, next, fault);
+    for (unsigned i = 1; i < n->volumes && !error; i++)
+        error = plx_number_write(n->device[i], &n->id, next, fault);
     return error;
 }
 
@@ -189,8 +195,10 @@ static int raise(void *context, const struct plx_number *home, uint64_t *ret_nex
 
     if (error)
         return error;
-    compare(r->store, home, &n);
-    error = r->when == AT_REBUILDING ? 0 : judge(r->attach, &n, fault);
+    of_store(r->store, &n);
+    compare(&n, home);
+    if (r->when != AT_REBUILDING)
+        error = judge(&n, r->attach->known.name, r->attach->known.name, fault);
     if (error || !alone || r->waits)
         return error;
     /* NUMBERS-5, NUMBERS-6 */
@@ -222,25 +230,38 @@ static int raise_by(struct raising *r, struct plx_tenancy *tenancy, struct plx_f
 
 /* Others may write numbers meanwhile. So none that was read after the home page counts as lower
  * than that, and none that was read before it as higher. */
-static int look(struct plx_attach *a, struct plx_fault *fault)
+static int look(struct numbers *n, const char *store, const char *named, struct plx_fault *fault)
 {
-    struct plx_device *first = plx_store_device(a->store, 0);
-    struct plx_store_info info;
     struct plx_number home, then;
-    struct numbers n;
 
-    plx_store_get_info(a->store, &info);
-    if (plx_number_home(first, &info.id, &home, NULL))
+    if (plx_number_home(n->device[0], &n->id, &home, NULL))
         return 0; /* whose the store is, others ask */
-    compare(a->store, &home, &n);
-    if (n.ahead && (plx_number_home(first, &info.id, &then, NULL) || then.number != home.number))
-        n.ahead = false;
-    return judge(a, &n, fault);
+    compare(n, &home);
+    if (n->ahead &&
+        (plx_number_home(n->device[0], &n->id, &then, NULL) || then.number != home.number))
+        n->ahead = false;
+    return judge(n, store, named, fault);
+}
+
+int plx_numbers_look(struct plx_device *const *devices, unsigned count,
+                     const struct plx_uuid *store, const char *name, const char *named,
+                     unsigned *ret_volume, struct plx_fault *fault)
+{
+    struct numbers n = {.volumes = count, .id = *store};
+    int error;
+
+    memcpy(n.device, devices, count * sizeof *devices);
+    error = look(&n, name, named, fault);
+    *ret_volume = n.back ? n.volume : 0;
+    return error;
 }
 
 int plx_numbers_opened(struct plx_attach *a, struct plx_fault *fault)
 {
-    return count_volumes(a->store) < 2 ? 0 : look(a, fault);
+    struct numbers n;
+
+    of_store(a->store, &n);
+    return n.volumes < 2 ? 0 : look(&n, a->known.name, a->known.name, fault);
 }
 
 int plx_numbers_open(struct plx_attach *a, struct plx_fault *fault)
@@ -288,14 +309,13 @@ int plx_numbers_joined(struct plx_attach *a, struct plx_fault *fault)
 
 bool plx_numbers_went_back(const struct plx_store *store, unsigned *ret_volume)
 {
-    struct plx_store_info info;
     struct plx_number home;
     struct numbers n;
 
-    plx_store_get_info(store, &info);
-    if (plx_number_home(plx_store_device(store, 0), &info.id, &home, NULL))
+    of_store(store, &n);
+    if (plx_number_home(n.device[0], &n.id, &home, NULL))
         return false;
-    compare(store, &home, &n);
+    compare(&n, &home);
     *ret_volume = n.back ? n.volume : 0;
     return n.back || n.ahead;
 }

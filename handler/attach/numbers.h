@@ -18,6 +18,12 @@ struct plx_attach;
 /* Of a store that was just opened. CORRUPT: a volume went back; the fault says which one and what
  * to do. */
 int plx_numbers_opened(struct plx_attach *a, struct plx_fault *fault);
+/* The same of volumes that nobody has opened as a store, for those who only look at them: volume 0,
+ * and further ones, which need not be all. named: as 'store rebuild-registry' takes the store.
+ * *ret_volume: the place in `devices` of the one that went back. */
+int plx_numbers_look(struct plx_device *const *devices, unsigned count,
+                     const struct plx_uuid *store, const char *name, const char *named,
+                     unsigned *ret_volume, struct plx_fault *fault);
 /* Then, of an opening for writing, before anything else is written; it also shares PLX_BYTE_OPEN of
  * the further volumes (VOLUMES-6). */
 int plx_numbers_open(struct plx_attach *a, struct plx_fault *fault);

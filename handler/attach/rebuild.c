@@ -45,8 +45,10 @@
  *     no checksum nothing else shows that. So the rebuild says so, every time that it can tell. And
  *     disks that were made since lie on the further volumes alone: what was lost counts as a record
  *     (lost.h), so that nothing of them is collected before the operator gives them up.
- * REBUILD-12  If the volumes' numbers say that one of them went back (NUMBERS-1), the rebuild says
- * so and takes it as it is. It also names the disks that have blocks without a checksum: these may
+ * REBUILD-12  If the volumes' numbers say that one of them went back (NUMBERS-1), nothing changes
+ *     without the operator's word that there is no newer one. That is asked before the store is
+ *     taken, and again once nobody else can change it. With that word the rebuild says so and takes
+ *     the volume as it is. It also names the disks that have blocks without a checksum: these may
  *     be older ones, or another disk's by now. When the new registry is in, all volumes get a new
  *     number (NUMBERS-6).
  * REBUILD-13  A disk that the store does not have any more, or whose record cannot be read, keeps a
@@ -200,12 +202,28 @@ static int ask_disks(struct rebuild *r)
 }
 
 /* REBUILD-12 */
-static void ask_numbers(struct rebuild *r)
+static int refuse_older(struct rebuild *r, unsigned volume)
+{
+    if (r->options->dry_run || r->options->no_newer)
+        return 0;
+    return plx_fault_set(r->fault, PLX_ERR_UNCONFIRMED,
+                         "%.160s went back to an older state, and nothing was changed: put the "
+                         "newer one back, for after the rebuild it is too late; when you have seen "
+                         "that there is none, add --i-checked-there-is-no-newer-one",
+                         r->known.volume[volume]);
+}
+
+/* REBUILD-12 */
+static int ask_numbers(struct rebuild *r)
 {
     unsigned volume;
+    int error;
 
     if (!plx_numbers_went_back(r->store, &volume))
-        return;
+        return 0;
+    error = refuse_older(r, volume);
+    if (error)
+        return error;
     r->rebuilt.first_back = volume == 0;
     r->rebuilt.further_back = volume != 0;
     if (volume)
@@ -214,6 +232,7 @@ static void ask_numbers(struct rebuild *r)
             "%.160s went back to an older state: what was written there since is lost, and where "
             "disks have no checksums, older blocks are read without an error",
             r->known.volume[volume]);
+    return 0;
 }
 
 /* ---- Making the file ---- */
@@ -232,7 +251,7 @@ static int make_file(struct rebuild *r)
     if (!error)
         error = plx_rebuilding_scan_extents(r);
     if (!error)
-        ask_numbers(r);
+        error = ask_numbers(r);
     if (!error)
         error = plx_rebuilding_scan_vdis(r);
     if (!error)
@@ -358,6 +377,29 @@ static int open_store(struct rebuild *r)
     return error;
 }
 
+/* REBUILD-12, of what can be read beside others. What cannot is met when the store is opened, and
+ * so is a volume that volume 0 does not count. */
+static int look_at_numbers(struct rebuild *r)
+{
+    const struct plx_device_open_options open = {.read_only = true, .beside = true};
+    struct plx_device *devices[PLX_VOLUMES_MAX];
+    struct plx_superblock_info info;
+    struct plx_uuid store;
+    unsigned volume;
+    int error = 0;
+
+    if (plx_volumes_open_paths((const char *const *)r->known.volume, r->known.volumes, &open,
+                               devices, NULL))
+        return 0;
+    if (plx_uuid_parse(r->known.uuid, &store) && !plx_superblock_probe(devices[0], &info, NULL) &&
+        info.volumes == r->known.volumes &&
+        plx_numbers_look(devices, r->known.volumes, &store, r->known.name, r->known.name, &volume,
+                         NULL))
+        error = refuse_older(r, volume);
+    plx_volumes_close(devices, r->known.volumes);
+    return error;
+}
+
 static int run(struct rebuild *r)
 {
     struct plx_tenancy *tenancy = NULL;
@@ -365,6 +407,8 @@ static int run(struct rebuild *r)
     bool writes = !r->options->dry_run;
     int error = writes ? plx_known_try(&r->paths, &r->known, patience, r->fault) : 0;
 
+    if (!error)
+        error = look_at_numbers(r);
     if (!error && writes)
         error = plx_founding_take(&r->paths, &r->known, NULL, patience, &tenancy, r->fault);
     if (!error)

@@ -34,6 +34,8 @@ struct plx_rebuild_options {
     const char *const *volumes;
     unsigned count;
     bool dry_run;
+    bool no_newer; /* the operator's word: of a volume that went back there is no newer state. Else
+                      UNCONFIRMED, and nothing has changed */
     const struct plx_patience
         *patience; /* while others have the volumes, or the store (device.h) */
     void (*lost)(void *context, const char *text); /* may be NULL */

@@ -205,6 +205,19 @@ static bool names_host(const char *from, const struct plx_home *home)
     return strcmp(from, home->host_name) == 0 || strcmp(from, id) == 0;
 }
 
+/* The operator names no host: ANY, or COPY. */
+static bool is_any(const char *from)
+{
+    return from && (strcmp(from, PLX_TENANCY_ANY) == 0 || strcmp(from, PLX_TENANCY_COPY) == 0);
+}
+
+/* Whether what the page says is all that there is to know. A damaged slot may have named another
+ * host, and a page without room is forged or damaged (TENANCY-8). */
+static bool tells_host(const struct page *page)
+{
+    return page->found && !page->damaged && has_room(&page->home);
+}
+
 /* Applies the table of tenancy.h to a page that is not ours. 0: the store may be taken, after a
  * watch if *ret_watch is set, since somebody may have it open. TENANCY-5: without the operator's
  * word only this machine's own store gets that far. */
@@ -213,7 +226,7 @@ static int judge(struct plx_tenancy *t, const struct page *page, bool *ret_watch
 {
     const struct plx_home *home = &page->home;
     const char *from = t->options.from;
-    bool any = from && strcmp(from, PLX_TENANCY_ANY) == 0;
+    bool any = is_any(from);
 
     *ret_watch = any || (page->found && home->open);
     if (!page->found)
@@ -224,6 +237,11 @@ static int judge(struct plx_tenancy *t, const struct page *page, bool *ret_watch
         return 0;
     if (!from)
         return refuse_other(t, home, fault);
+    if (strcmp(from, PLX_TENANCY_ANY) == 0 && tells_host(page))
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%s: nothing was changed: the store belongs to host %s, and --any is "
+                             "for one that cannot tell; if host %s is off, say --from %s",
+                             t->device->name, home->host_name, home->host_name, home->host_name);
     if (!any && !names_host(from, home))
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "%s: nothing was changed: the store belongs to host %s, not to "
@@ -272,8 +290,7 @@ static int ask_alone(struct plx_tenancy *t, struct plx_fault *fault)
 static int take(struct plx_tenancy *t, struct plx_fault *fault)
 {
     struct page page;
-    bool any = t->options.from && strcmp(t->options.from, PLX_TENANCY_ANY) == 0;
-    bool watched = false, moved = false;
+    bool any = is_any(t->options.from), watched = false, moved = false;
     int error = plx_home_read(t->device, &t->options.store, &page, fault);
 
     if (error && any) {

@@ -44,8 +44,11 @@
 
 struct plx_tenancy;
 
-/* A value for `from`: whichever host has the store, even if the page is damaged. */
+/* Values for `from`. ANY: whichever host has the store, if the page cannot tell which one; one that
+ * it names is to be named (INVALID). COPY: the volumes are a copy, so the page is the original's,
+ * whatever it says. No host is called so. */
 #define PLX_TENANCY_ANY "any"
+#define PLX_TENANCY_COPY "(copy)"
 
 struct plx_tenancy_options {
     const struct plx_paths *paths;

@@ -145,7 +145,7 @@ blocks=$(($(json used_blocks) + $(json free_blocks)))
 [[ $(json recovery_bytes) == 0 ]] || die "something is left to disks that are open, and none is"
 run 0 store info demo
 says out "512 MiB"
-says out "gc --dry-run"
+says out "gc demo --dry-run"
 run 2 store set demo
 for limit in 0 100% 0% 1T 10X -1; do run 2 store set demo --warn-at "$limit"; done
 run 3 store set nothing --warn-at 80%

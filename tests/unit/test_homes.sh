@@ -126,6 +126,10 @@ alpha 0 store info demo
 elsewhere="host beta has store demo: here it can only be read; if that host is off, 'parallax store take-over demo --from beta --i-checked-it-is-off' takes it"
 says err "$elsewhere"
 listed ELSEWHERE "$elsewhere"
+alpha 0 store forget demo
+says err "host beta has it, so only 'parallax store import --read-only --volume $DIR/demo.plx' makes it known here again"
+alpha 0 store import --read-only --volume "$DIR/demo.plx"
+listed ELSEWHERE "$elsewhere"
 beta 0 store list
 grep -Eq 'ELSEWHERE|RELEASED' out && die "this host's own store is listed as another's"
 alpha 0 store info demo --json
@@ -165,6 +169,23 @@ alpha 0 store take-over demo --any --i-checked-it-is-off --json
 alpha 0 vdi export demo/web back --force
 same back image
 beta 4 vdi create demo/late --size 1M
+
+step "whichever host has it: only where the store cannot tell which one that is"
+cp --sparse=always demo.plx before.plx
+for words in "--dry-run" "--i-checked-it-is-off"; do
+    beta 1 store take-over --volume "$DIR/demo.plx" --any $words
+    says err "the store belongs to host alpha, and --any is for one that cannot tell; if host alpha is off, say --from alpha"
+    same demo.plx before.plx
+done
+for slot in 0 1; do # the one that is damaged may have named another host
+    cp --sparse=always demo.plx torn.plx
+    printf damaged | dd of=torn.plx bs=1 seek=$((8192 + slot * 4096 + 20)) conv=notrunc status=none
+    on beta 4 store take-over --volume "$DIR/torn.plx" --any --state-dir "$DIR/torn$slot"
+    says err "if the host that has it still runs"
+    on beta 0 store take-over --volume "$DIR/torn.plx" --any --i-checked-it-is-off --state-dir "$DIR/torn$slot"
+    says err "store demo is known here"
+done
+rm torn.plx
 
 step "a volume is looked at once for what it is: a take-over opens it no more often than an import"
 alpha 0 store format twin --volume "$DIR/twin0.plx" --volume "$DIR/twin1.plx" --size 64M --extent-size 1M

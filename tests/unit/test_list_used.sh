@@ -17,6 +17,51 @@ used=$(json used_bytes)
 run 0 vdi list demo --json
 [[ $(json 0 used_bytes) == "$used" && $used == $((3 << 20)) ]] || die "not what 'vdi info' says"
 
+step "a volume went back to an older state: lists say so"
+# told VOLUME WORDS...: the error names the volume, and what comes first.
+told() {
+    run 5 "${@:2}"
+    says err "$1 went back to an older state"
+    says err "put the newer one back; only if there is none"
+}
+mkdir older newer unknown
+cp --sparse=always one two older
+run 0 snap create demo/db
+cp --sparse=always one two newer
+for volume in one two; do
+    other=one
+    [[ $volume == two ]] || other=two
+    cp --sparse=always older/$volume $volume
+    told "$DIR/$volume" store list
+    says out " CORRUPT"
+    told "$DIR/$volume" store list --json
+    [[ $(json 0 name) == demo && $(json 0 problem_code) == CORRUPT && $(json 0 problem) == *"$DIR/$volume went back"* ]] ||
+        die "the JSON does not say it"
+    told "$DIR/$volume" vdi list --columns name -q
+    says out "demo/db"
+    told "$DIR/$volume" vdi list demo --json
+    [[ $(json 0 used_bytes) == null ]] || die "the use is told"
+    told "$DIR/$volume" tree demo
+    for volumes in "$DIR/one $DIR/two" "$DIR/two $DIR/one" "$DIR/two"; do
+        # shellcheck disable=SC2086 # words
+        told "$DIR/$volume" store scan $volumes
+    done
+    told "$DIR/$volume" store scan "$DIR/two" "$DIR/one" --json
+    index=0
+    [[ $volume == two ]] || index=1
+    [[ $(json $index problem) == *"$DIR/$volume went back"* && $(json $((1 - index)) problem) == null ]] ||
+        die "not this one has the problem"
+    # Where the store is not known; and no word where it is not clear which volumes belong together.
+    told "$DIR/$volume" --state-dir "$DIR/unknown" store scan "$DIR/one" "$DIR/two"
+    says err "store rebuild-registry --volume PATH... --i-checked-there-is-no-newer-one"
+    run 0 --state-dir "$DIR/unknown" store scan one two newer/$volume
+    run 0 --state-dir "$DIR/unknown" store scan $other newer/$volume
+    cp --sparse=always newer/$volume $volume
+    run 0 store scan one two older/one older/two
+    run 0 store scan older/one older/two
+    run 0 store list
+done
+
 step "a volume is lost: disks are listed, their use is not known"
 mv two lost
 run 6 vdi list demo --json

@@ -88,7 +88,8 @@ for first in before torn during; do
                 n=$((n + 1))
             done
             state="$first_volume $first $second, $(numbers)"
-            for words in "store info demo" "vdi export demo/web back --force" "vdi create demo/late --size 1M" "store info demo"; do
+            for words in "store info demo" "store list" "store scan v0 v1 v2" "vdi export demo/web back --force" \
+                "vdi create demo/late --size 1M" "store info demo"; do
                 # shellcheck disable=SC2086 # words
                 timeout -k 5 60 "$PARALLAX" $words >out 2>err </dev/null || die "$state: $words"
             done
@@ -105,10 +106,12 @@ for n in 0 1 2; do cp --sparse=always v$n after$n; done
 for n in 1 2; do
     for old in before during; do
         page $old$n v$n
-        run 5 vdi export demo/web back --force
-        says err "$DIR/v$n went back to an older state"
-        run 5 vdi create demo/never --size 1M
-        says err "$DIR/v$n went back to an older state"
+        for words in "vdi export demo/web back --force" "vdi create demo/never --size 1M" "store list" "vdi list" "tree" \
+            "store scan $DIR/v0 $DIR/v1 $DIR/v2"; do
+            # shellcheck disable=SC2086 # words
+            run 5 $words
+            says err "$DIR/v$n went back to an older state"
+        done
         page after$n v$n
     done
 done

@@ -159,4 +159,22 @@ says out "virtual disk shop is called other in the registry"
 run 0 snap create demo/other
 run 0 store check demo
 [[ $(names_on_store) == other,test ]] || die "its record has kept the old name"
+
+step "a clone of a disk that was deleted is none of the new disk with its name"
+run 0 vdi create demo/db --size 1M
+run 0 snap create demo/db
+run 0 vdi clone demo/db@1 demo/of-db
+run 0 vdi list demo --columns name,parent -q
+says out "demo/db@1"
+grep -q "(deleted)" out && die "it is not deleted"
+run 0 vdi delete demo/db --yes
+for _ in without with; do
+    run 0 vdi list demo --columns name,parent
+    says out "demo/db@1 (deleted)"
+    run 0 vdi info demo/of-db
+    says out "demo/db@1 (deleted)"
+    run 0 vdi info demo/of-db --json
+    [[ $(json parent) == demo/db@1 && $(json parent_deleted) == true ]] || die "the JSON is another"
+    "$PARALLAX" -q vdi create demo/db --size 1M 2>/dev/null
+done
 echo "all is well"

@@ -259,7 +259,7 @@ tee other/host-id </proc/sys/kernel/random/uuid >other/boot
 beta() {
     PARALLAX=$PARALLAX_STAGED PLX_STAGE_HOST=beta PLX_STAGE_BOOT=$DIR/other/boot PARALLAX_STATE_DIR=$DIR/other run "$@"
 }
-beta 0 store take-over --volume "$DIR/demo.plx" --any --i-checked-it-is-off
+beta 0 store take-over --volume "$DIR/demo.plx" --from "$(hostname)" --i-checked-it-is-off
 beta 4 snap create demo/web
 says err "its newest writes"
 beta 4 store release demo
@@ -375,7 +375,7 @@ for words in "store check demo" "ring check demo"; do
     says out "virtual disk web: its newest writes may lie on this host's ring, which a handler or a command has open"
 done
 run 4 store release demo --wait 0
-beta 4 store take-over --volume "$DIR/demo.plx" --any --i-checked-it-is-off
+beta 4 store take-over --volume "$DIR/demo.plx" --from "$(hostname)" --i-checked-it-is-off
 says err "in use by host"
 [[ -e /proc/$bench ]] || die "the process has ended: $(<bench.out)"
 

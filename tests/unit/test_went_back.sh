@@ -371,6 +371,15 @@ for words in "store info old" "vdi info old/a" "vdi export old/a back --force" "
     says err "old1.plx went back to an older state"
     says err "put the newer one back"
     says err "too late"
+    says err "--i-checked-there-is-no-newer-one"
+done
+cp --sparse=always old0.plx old0.before
+for words in old "${BOTH[*]}"; do
+    # shellcheck disable=SC2086 # words
+    fails 4 store rebuild-registry $words
+    says err "old1.plx went back to an older state, and nothing was changed: put the newer one back"
+    says err "when you have seen that there is none, add --i-checked-there-is-no-newer-one"
+    same old0.before old0.plx
 done
 cmp old1.old old1.plx || die "what was refused has changed the volume"
 cp --sparse=always old1.new old1.plx
@@ -380,7 +389,7 @@ run 0 store check old --data
 cp --sparse=always old1.old old1.plx
 fails 5 store rebuild-registry "${BOTH[@]}" --dry-run --json
 [[ $(json older_volume) == true ]] || die "wrong JSON"
-fails 5 store rebuild-registry "${BOTH[@]}"
+fails 5 store rebuild-registry "${BOTH[@]}" --i-checked-there-is-no-newer-one
 says err "old1.plx went back to an older state: what was written there since is lost"
 says err "lost: virtual disk a: 768 of its 768 blocks have no checksum"
 says err "it is too late to put the newer one back"
@@ -406,6 +415,14 @@ for words in "store info old" "vdi export old/a back --force" "vdi create old/b 
     says err "old0.plx went back to an older state, for $DIR/old1.plx is newer"
     says err "put the newer one back"
 done
+cp --sparse=always old0.plx old0.old
+fails 5 store rebuild-registry old --dry-run
+says err "its first volume went back to an older state, and others did not: put the newer one back first"
+says err "add --i-checked-there-is-no-newer-one"
+same old0.old old0.plx
+fails 4 store rebuild-registry old
+says err "old0.plx went back to an older state, and nothing was changed"
+same old0.old old0.plx
 cp --sparse=always old0.new old0.plx
 run 0 vdi export old/a back --force
 same back later

@@ -502,4 +502,28 @@ for words in "vdi list harm" "tree harm" "tree harm --dot"; do
 done
 says out 'label="w??b\n16 MiB"'
 says out 'label="@1\nl??b??"'
+
+step "what is advised can be done as it is written"
+run 0 store format tank --volume "$DIR/a.img" --volume "$DIR/b.img" --size 64M
+run 0 store info tank
+says out "'parallax gc tank --dry-run' counts it"
+run 1 store import --volume "$DIR/a.img"
+says err "name them all: 'parallax store scan' shows those that are block devices, and 'parallax store scan FILE...' what files are"
+run 0 store scan "$DIR/a.img" "$DIR/b.img"
+[[ $(grep -c ' tank ' out) == 2 ]] || die "they are not shown"
+"$PARALLAX" store scan >out 2>err # it may find the loop devices of other tests
+(($(wc -l <out) > 1)) || says err "'parallax store scan PATH...' looks at files"
+run 4 store format tank --volume "$DIR/c.img" --size 64M
+says err "a store named tank is known here already; give this one another name; only if "
+[[ ! -e c.img ]] || die "a file is left behind"
+run 0 --state-dir "$DIR/another" store format tank --volume "$DIR/c.img" --size 64M
+run 4 store import --volume "$DIR/c.img"
+says err "'parallax store import NAME --volume PATH...' gives this one another name here"
+run 0 store import tank2 --volume "$DIR/c.img"
+run 0 store forget tank2
+says err "'parallax store import --volume $DIR/c.img' makes it known again"
+dd if=/dev/zero of=c.img bs=4k seek=2 count=2 conv=notrunc status=none
+run 0 store import tank2 --read-only --volume "$DIR/c.img"
+run 0 store forget tank2
+says err "makes it known again, if no other host has it"
 echo "all is well"
