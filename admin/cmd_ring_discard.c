@@ -1,6 +1,11 @@
 /* cmd_ring_discard.c - parallax ring discard: the operator discards a ring's writes to a virtual
  * disk (ATTACH-21). The command says before how many they are, as far as the ring can be read here,
- * and how many stay, because the disk's mark does not claim them. */
+ * and how many stay.
+ *
+ * CMD_RING_DISCARD-1  What the disk's mark does not claim may be needed by a newer state of the
+ *     store. It goes by a word of its own only (--also-set-aside), so that a command line which is
+ *     repeated discards nothing more than the first time.
+ */
 #include <inttypes.h>
 #include <string.h>
 
@@ -9,15 +14,15 @@
 #include "cmd.h"
 #include "output.h"
 
-#define BRING_IT                                                                                   \
-    "if that ring still exists, bring it back, or say where it lies ('parallax ring create STORE " \
-    "PATH'); "
+#define SET_ASIDE                                                                                  \
+    "%" PRIu64 " writes of it that were set aside on this host's ring. They were given up, or a "  \
+    "newer state of the store needs them: then put that one back"
 
 struct given_up {
     bool marked; /* the disk's record names a ring */
     bool known;  /* and what is on it: */
     uint64_t records, bytes, aside;
-    uint64_t kept;     /* which a newer state of the store needs: another call discards them */
+    uint64_t kept;     /* besides, which this state of the store does not know */
     uint32_t segments; /* which the disk has taken */
 };
 
@@ -60,62 +65,114 @@ static void look_at_ring(struct plx_cli *cli, const struct plx_name *name,
     plx_host_ring_close(&ring);
 }
 
-static const char *in_words(const struct given_up *given, char *text, size_t bytes)
+/* What the disk's mark claims. */
+static void name_claimed(const struct given_up *given, char *text, size_t bytes)
 {
     char size[16];
-    size_t length;
 
-    if (given->known && !given->records && given->aside)
-        snprintf(text, bytes, "%" PRIu64 " writes of it were set aside on the ring", given->aside);
-    else if (given->known)
-        snprintf(text, bytes,
-                 "the ring has up to %" PRIu64 " writes of it, %s, that the store lacks",
+    if (given->known)
+        snprintf(text, bytes, "up to %" PRIu64 " writes, %s, that the ring has and the store lacks",
                  given->records + given->aside, plx_text_size(given->bytes, size));
     else
         snprintf(text, bytes,
-                 "its newest writes lie on a ring that cannot be read here, so nobody "
-                 "knows how many they are");
-    length = strlen(text);
+                 "its newest writes, on a ring that cannot be read here, so that nobody knows how "
+                 "many they are");
+}
+
+/* A sentence, with a space before it; or nothing. CMD_RING_DISCARD-1 */
+static const char *say_kept(const struct given_up *given, bool also, char *text, size_t bytes)
+{
+    text[0] = 0;
     if (given->kept)
-        snprintf(text + length, bytes - length,
-                 "; %" PRIu64 " other writes on this host's ring, which this state of the store "
-                 "does not know, stay there, until the command is given again",
-                 given->kept);
+        snprintf(text, bytes,
+                 " %" PRIu64 " other writes on this host's ring, which this state of the store "
+                 "does not know, %s.",
+                 given->kept, also ? "go as well" : "stay there; --also-set-aside discards them");
     return text;
+}
+
+static const char *say_where(const struct given_up *given)
+{
+    return given->known ? ""
+                        : " If that ring still exists, bring it back instead, or say where it lies "
+                          "('parallax ring create STORE PATH').";
+}
+
+/* The disk needs a ring. *ret_done: its mark is gone. */
+static int discard_claimed(struct plx_cli *cli, const struct plx_name *name,
+                           const struct given_up *given, bool also, bool *ret_done)
+{
+    char claimed[128], kept[160];
+    int rc;
+
+    name_claimed(given, claimed, sizeof claimed);
+    say_kept(given, also, kept, sizeof kept);
+    if (plx_cli_get(cli, "dry-run")) {
+        plx_out_note(cli, "%s/%s: would discard %s.%s%s Nothing was changed.", name->store,
+                     name->vdi, claimed, kept, say_where(given));
+        return 0;
+    }
+    if (!plx_cli_get(cli, "yes"))
+        return plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
+                            "%s/%.100s: nothing was changed. --yes discards %s.%s%s", name->store,
+                            name->vdi, claimed, kept, say_where(given));
+    rc = plx_session_vdi_discard_ring(cli, name, also);
+    *ret_done = !rc;
+    if (!rc)
+        plx_out_note(cli, "%s/%s now has the state on the store. Discarded: %s.%s", name->store,
+                     name->vdi, claimed, kept);
+    return rc;
+}
+
+/* It needs none, and the ring has writes of it. */
+static int discard_aside(struct plx_cli *cli, const struct plx_name *name,
+                         const struct given_up *given, bool also, bool *ret_done)
+{
+    bool dry_run = plx_cli_get(cli, "dry-run");
+    int rc = 0;
+
+    if (!also)
+        plx_out_note(cli,
+                     "%s/%s does not need a ring, so nothing was discarded. There are " SET_ASIDE
+                     ", or 'parallax ring discard %s/%s --also-set-aside' erases them.",
+                     name->store, name->vdi, given->aside, name->store, name->vdi);
+    else if (!dry_run && !plx_cli_get(cli, "yes"))
+        return plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
+                            "%s/%.100s: nothing was changed. --yes erases " SET_ASIDE ".",
+                            name->store, name->vdi, given->aside);
+    else if (!dry_run)
+        rc = plx_session_vdi_discard_ring(cli, name, true);
+    if (!rc && also) {
+        *ret_done = !dry_run;
+        plx_out_note(cli, "%s/%s: %s " SET_ASIDE ".", name->store, name->vdi,
+                     dry_run ? "would erase" : "erased", given->aside);
+    }
+    return rc;
 }
 
 static int discard(struct plx_cli *cli, const struct plx_name *name, const struct given_up *given)
 {
-    bool any = given->marked || given->aside, dry_run = plx_cli_get(cli, "dry-run");
-    char what[320];
+    bool also = plx_cli_get(cli, "also-set-aside"), done = false;
+    uint64_t kept = also ? 0 : given->marked ? given->kept : given->aside;
     int rc = 0;
 
-    in_words(given, what, sizeof what);
-    if (any && !dry_run && !plx_cli_get(cli, "yes"))
-        return plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
-                            "%s/%.100s: %s; %snothing was changed: --yes discards them and returns "
-                            "the virtual disk to the state on the store",
-                            name->store, name->vdi, what, given->known ? "" : BRING_IT);
-    if (any && dry_run)
-        plx_out_note(cli, "%s/%s: %s; %swould discard them; nothing was changed", name->store,
-                     name->vdi, what, given->known ? "" : BRING_IT);
-    else if (any || (given->segments && plx_cli_get(cli, "yes") && !dry_run))
-        rc = plx_session_vdi_discard_ring(cli, name);
+    if (given->marked)
+        rc = discard_claimed(cli, name, given, also, &done);
+    else if (given->aside)
+        rc = discard_aside(cli, name, given, also, &done);
+    else if (given->segments && plx_cli_get(cli, "yes") && !plx_cli_get(cli, "dry-run"))
+        rc = plx_session_vdi_discard_ring(cli, name, false); /* segments that hold nothing */
     if (rc)
         return rc;
-    if (any && !dry_run)
-        plx_out_note(cli, "%s/%s now has the state on the store; discarded: %s", name->store,
-                     name->vdi, what);
-    else if (!any)
+    if (!given->marked && !given->aside)
         plx_out_note(cli, "%s/%s: the store has everything; there is nothing to discard",
                      name->store, name->vdi);
     plx_out_done(
-        cli,
-        json_pack("{s:o,s:b,s:o,s:o,s:I}", "name", json_sprintf("%s/%s", name->store, name->vdi),
-                  "discarded", any && !dry_run, "records",
-                  given->known ? json_integer((json_int_t)given->records) : json_null(), "bytes",
-                  given->known ? json_integer((json_int_t)given->bytes) : json_null(), "kept",
-                  (json_int_t)given->kept));
+        cli, json_pack("{s:o,s:b,s:o,s:o,s:I}", "name",
+                       json_sprintf("%s/%s", name->store, name->vdi), "discarded", done, "records",
+                       given->known ? json_integer((json_int_t)given->records) : json_null(),
+                       "bytes", given->known ? json_integer((json_int_t)given->bytes) : json_null(),
+                       "kept", (json_int_t)kept));
     return 0;
 }
 

@@ -594,8 +594,7 @@ const struct plx_command plx_commands[] = {
      "allocated. A device that holds data is refused unless you give --force. A volume of a store "
      "is refused always, and so is a ring that may hold writes. This host's own ring of the store "
      "is not made anew: it becomes known again as it is, under another path, too. A host has one "
-     "ring for each store. "
-     "Handlers that do not know rings cannot open the store afterwards.",
+     "ring for each store. Handlers that do not know rings cannot open the store afterwards.",
      "ring create demo /srv/demo.ring --size 64M\n"
      "ring create san /dev/disk/by-id/nvme-aa /dev/disk/by-id/nvme-bb",
      OPTIONS({"size", "SIZE", "size of each file that is created, at least 33M"},
@@ -639,10 +638,11 @@ const struct plx_command plx_commands[] = {
      "Use it if the ring is lost or damaged, or its host is lost. If the ring can still be had, "
      "'vdi set --ring off' on its host brings its writes to the store instead. If it lies here "
      "under another path, 'ring create STORE PATH' makes it known. The command says what is lost, "
-     "as far as it can. What a newer state of the store needs stays until it is given again.",
+     "as far as it can. What a newer state of the store may need stays on the ring, set aside.",
      "ring discard demo/web --dry-run\n"
      "ring discard demo/web --yes",
      OPTIONS({"yes", NULL, "do it, instead of only saying what would be lost"},
+             {"also-set-aside", NULL, "also what was set aside, which a newer store may need"},
              {"dry-run", NULL, "only say what would be lost; the exit status is 0"}),
      plx_cmd_ring_discard},
     {"ring", "repair", "STORE", "Go on with one member of a ring of two, or give it another one.",

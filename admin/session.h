@@ -133,7 +133,7 @@ int plx_session_vdi_ring_use(struct plx_cli *cli, const struct plx_name *name,
                              enum plx_ring_setting use, bool *ret_live);
 /* Discards a ring's writes to it. Only here: an instance that has the disk open has the ring,
  * too. */
-int plx_session_vdi_discard_ring(struct plx_cli *cli, const struct plx_name *name);
+int plx_session_vdi_discard_ring(struct plx_cli *cli, const struct plx_name *name, bool aside);
 struct plx_session_ring {
     bool live; /* a handler has the disk open, and says: */
     struct plx_ringed_info info;

@@ -216,9 +216,10 @@ int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name, boo
     return plx_attach_vdi_delete(cli->session.attach, name->vdi, lost, &cli->fault);
 }
 
-int plx_session_vdi_discard_ring(struct plx_cli *cli, const struct plx_name *name)
+int plx_session_vdi_discard_ring(struct plx_cli *cli, const struct plx_name *name, bool aside)
 {
-    const struct plx_attach_vdi_options options = {.overwrite = -1, .discard_ring = true};
+    const struct plx_attach_vdi_options options = {
+        .overwrite = -1, .discard_ring = true, .discard_aside = aside};
     struct plx_session *s = &cli->session;
     int rc;
 

@@ -111,9 +111,10 @@ int plx_attach_control_path(const struct plx_attach *attach, char ret_path[PLX_P
 
 struct plx_attach_vdi_options {
     bool write_back;
-    uint64_t quiet_ns; /* engine.h */
-    int overwrite;     /* enum plx_overwrite, -1: the VDI's property */
-    bool discard_ring; /* the operator's word: a ring's writes to the VDI are discarded */
+    uint64_t quiet_ns;  /* engine.h */
+    int overwrite;      /* enum plx_overwrite, -1: the VDI's property */
+    bool discard_ring;  /* the operator's word: a ring's writes to the VDI are discarded */
+    bool discard_aside; /* and also those on this host's ring that the VDI's mark does not claim */
     /* The disk is opened only to delete snapshots, so it may be opened although the store has no
      * room for the ring's records. */
     bool only_thins;

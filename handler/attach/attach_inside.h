@@ -266,9 +266,11 @@ int plx_attach_ring_vdi_open(struct plx_attach *a, const struct plx_registry_vdi
                              struct plx_held_vdi *held, const struct plx_vdi_open_options *open,
                              bool marked, struct plx_vdi **ret_vdi, struct plx_fault *ret_without,
                              struct plx_fault *fault);
-/* The same without the ring. The disk's records on it are discarded (ATTACH-21). */
+/* The same without the ring. The disk's records on it are discarded (ATTACH-21); aside: also those
+ * that the mark does not claim. */
 int plx_attach_ring_discard(struct plx_attach *a, const struct plx_vdi_open_options *open,
-                            bool marked, struct plx_vdi **ret_vdi, struct plx_fault *fault);
+                            bool marked, bool aside, struct plx_vdi **ret_vdi,
+                            struct plx_fault *fault);
 /* A disk that is open and was asked for: turns the ring on, if it is to use it. */
 void plx_attach_ring_begin(struct plx_attach *a, const struct plx_registry_vdi *row,
                            struct plx_held_vdi *held);

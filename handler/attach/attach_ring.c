@@ -312,7 +312,8 @@ static bool ring_has_newer(struct plx_attach *a, const struct plx_vdi_info *info
 
 /* ATTACH-21 */
 int plx_attach_ring_discard(struct plx_attach *a, const struct plx_vdi_open_options *open,
-                            bool marked, struct plx_vdi **ret_vdi, struct plx_fault *fault)
+                            bool marked, bool aside, struct plx_vdi **ret_vdi,
+                            struct plx_fault *fault)
 {
     struct plx_vdi_info info;
     bool stay;
@@ -323,7 +324,7 @@ int plx_attach_ring_discard(struct plx_attach *a, const struct plx_vdi_open_opti
     plx_attach_lock(a);
     plx_vdi_get_info(*ret_vdi, &info);
     plx_attach_unlock(a);
-    stay = marked && ring_has_newer(a, &info);
+    stay = !aside && ring_has_newer(a, &info);
     plx_attach_lock(a);
     error = marked ? plx_ringed_discard(*ret_vdi, fault) : 0;
     if (error)
@@ -435,7 +436,8 @@ static void name_full_ring(struct plx_attach *a, int error, struct plx_fault *fa
     if (error == PLX_ERR_NOSPACE && !info.free_segments)
         plx_fault_set(fault, error,
                       "this host's ring has no room; 'parallax ring info %s' shows which virtual "
-                      "disks fill it, and 'parallax ring discard' erases what was set aside",
+                      "disks fill it, and 'parallax ring discard --also-set-aside' erases what "
+                      "was set aside",
                       a->known.name);
 }
 

@@ -429,7 +429,7 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
     if (!plx_witness_load(a->registry, row->id, &held->kept))
         open.witness = &held->kept;
     error = options->discard_ring
-                ? plx_attach_ring_discard(a, &open, marked, &vdi, fault)
+                ? plx_attach_ring_discard(a, &open, marked, options->discard_aside, &vdi, fault)
                 : plx_attach_ring_vdi_open(a, row, held, &open, marked, &vdi, &without, fault);
     if (error)
         return opening_failed(a, row, held, open.take_over, error, fault);

@@ -101,7 +101,7 @@ static void check_disk(struct checking *c, const struct plx_ring_disk *disk)
     if (disk->problem.code) {
         c->checked->untold = true;
         find(c, PLX_FINDING_ERROR, name,
-             "virtual disk %.120s: writes of it on the ring are damaged: %.300s; the store may "
+             "virtual disk %.120s: its writes on the ring cannot be used: %.300s; the store may "
              "have them already, which the next opening tells; if it does not, and no better copy "
              "of the ring is left, nor a newer one of the store, 'parallax ring discard %s/%.120s' "
              "discards them",
@@ -128,7 +128,7 @@ static void check_disk(struct checking *c, const struct plx_ring_disk *disk)
         find(c, PLX_FINDING_INFO, name,
              "virtual disk %.120s: %" PRIu64
              " writes on this host's ring were set aside; 'parallax "
-             "ring discard %s/%.120s' erases them",
+             "ring discard %s/%.120s --also-set-aside' erases them",
              *name ? name : id, disk->look.aside, store, *name ? name : id);
 }
 

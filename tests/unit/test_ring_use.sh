@@ -287,6 +287,23 @@ contents fourth
 same first fourth
 
 step "what a lost ring has can be given up: the disk is what the store has of it"
+# discards_no_more: the same command line again leaves what was set aside, however it is given.
+discards_no_more() {
+    local words aside
+    run 0 ring info demo --json
+    aside=$(json disks 0 aside)
+    ((aside > 0)) || die "nothing is set aside"
+    for words in --yes "" --dry-run --yes; do
+        # shellcheck disable=SC2086 # words
+        run 0 ring discard demo/web $words
+        says err "$aside writes of it that were set aside on this host's ring"
+        says err "'parallax ring discard demo/web --also-set-aside' erases them"
+        run 0 ring info demo --json
+        [[ $(json disks 0 aside) == "$aside" ]] || die "what was set aside has gone"
+    done
+    run 0 ring discard demo/web --yes --json
+    [[ $(json discarded) == false && $(json kept) == "$aside" ]] || die "it is not said what stays"
+}
 for lost in 1 0; do # the ring is away, or there
     back
     ((lost)) && mv one away
@@ -294,7 +311,7 @@ for lost in 1 0; do # the ring is away, or there
     run 4 ring discard demo/web
     says err "--yes discards them"
     run 0 ring discard demo/web --dry-run
-    if ((lost)); then says err "nobody knows how many they are; if that ring still exists, bring it back"; else says err "that the store lacks"; fi
+    if ((lost)); then says err "nobody knows how many they are. If that ring still exists, bring it back"; else says err "the ring has and the store lacks"; fi
     same demo.plx as.it.was
     run 0 ring discard demo/web --yes
     contents given.up
@@ -305,9 +322,12 @@ for lost in 1 0; do # the ring is away, or there
         [[ $(json disks 0 records) == 0 && $(json disks 0 aside) -gt 0 ]] || die "a disk that gave them up claims them"
         contents given.up
         same given.up behind
-        run 4 ring discard demo/web
-        says err "writes of it were set aside on the ring"
-        run 0 ring discard demo/web --yes
+        discards_no_more
+        run 0 ring discard demo/web --also-set-aside --dry-run
+        says err "would erase"
+        run 4 ring discard demo/web --also-set-aside
+        says err "--yes erases"
+        run 0 ring discard demo/web --yes --also-set-aside
     fi
     run 0 ring info demo --json
     [[ $(json disks) == "[]" ]] || die "something is left on the ring"
@@ -322,6 +342,7 @@ on_ring() {
 }
 given_up() {
     run 0 ring discard demo/web --yes
+    run 0 ring discard demo/web --yes --also-set-aside
     contents given.up
     same given.up behind
     on_ring && die "something is left on the ring"
@@ -345,7 +366,10 @@ cp one.before one
 for _ in 1 2 3; do
     run 4 snap create demo/web
     says err "an older copy of the ring"
+    says err "put the newer ring, or the newer store, back"
 done
+run 5 ring check demo
+says out "its writes on the ring cannot be used: $DIR/one: this is an older copy of the ring"
 mv newer one
 contents third
 all_found third
@@ -470,7 +494,7 @@ cp --sparse=always store.old demo.plx
 cp --sparse=always one.new one
 run 4 snap create demo/web
 run 4 ring discard demo/web
-says err "other writes on this host's ring, which this state of the store does not know, stay there"
+says err "other writes on this host's ring, which this state of the store does not know, stay there; --also-set-aside discards them."
 run 0 ring discard demo/web --dry-run --json
 kept=$(json kept)
 ((kept > 0)) || die "nothing is said to stay"
@@ -478,15 +502,14 @@ run 0 ring discard demo/web --yes
 run 0 snap create demo/web
 run 0 ring info demo --json
 [[ $(json disks 0 needed) == false && $(json disks 0 aside) -ge $kept ]] || die "it did not stay"
+discards_no_more
 cp --sparse=always store.new demo.plx
 contents third
 same newest third
 cp --sparse=always store.old demo.plx
 cp --sparse=always one.new one
-run 0 ring discard demo/web --yes
-run 4 ring discard demo/web
-says err "writes of it were set aside on the ring"
-run 0 ring discard demo/web --yes
+run 0 ring discard demo/web --yes --also-set-aside # at once
+says err "other writes on this host's ring, which this state of the store does not know, go as well"
 run 0 ring info demo --json
 [[ $(json disks) == "[]" ]] || die "something is left on the ring"
 rm store.old store.new one.new third newest before back
@@ -545,7 +568,7 @@ with open(sys.argv[1], "r+b") as ring:
     ring.write(b"A")
 END
 run 5 ring check demo
-says out "writes of it on the ring are damaged"
+says out "its writes on the ring cannot be used: $DIR/one: writes that were acknowledged are missing"
 run 5 store check demo
 for _ in 1 2 3; do
     run 5 snap create demo/fresh

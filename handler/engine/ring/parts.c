@@ -204,7 +204,7 @@ int plx_ring_check_mark(const struct plx_ring *ring, const struct plx_uuid *vdi,
             return plx_fault_set(fault, PLX_ERR_RING_AWAY,
                                  "%s: this is an older copy of the ring that has the newest "
                                  "writes, or it was damaged, or the store was put back to an "
-                                 "older state: put the newer one back",
+                                 "older state: put the newer ring, or the newer store, back",
                                  ring->members[m].device->name);
     return 0;
 }

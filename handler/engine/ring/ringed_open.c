@@ -229,7 +229,7 @@ static int check_aside(const struct plx_ringed *ringed, struct plx_fault *fault)
     return plx_fault_set(fault, PLX_ERR_EXISTS,
                          "the ring has %llu writes of virtual disk %s that were given up, or that "
                          "a newer state of the store needs; put that one back, or 'parallax ring "
-                         "discard' erases them",
+                         "discard --also-set-aside' erases them",
                          (unsigned long long)info.aside, ringed->vdi->record.name);
 }
 

@@ -153,7 +153,7 @@ static int look_for_holes(struct plx_scan *scan)
                                   "%s: writes that were acknowledged are missing: record %llu and "
                                   "others, up to %llu or more (segment %u): the ring was damaged, "
                                   "or the store was put back to an older state, then put the newer "
-                                  "one back",
+                                  "store back",
                                   scan->ring->members[0].device->name,
                                   (unsigned long long)scan->next, (unsigned long long)durable, s);
     }
@@ -170,12 +170,12 @@ static int look_for_position(const struct plx_scan *scan)
         for (unsigned m = 0; m < scan->ring->count; m++)
             has |= has_mark(scan, s, m) && scan->ring->parts[s].head[m].first_seq > position->seq;
     return has ? 0
-               : plx_fault_set(scan->fault, PLX_ERR_CORRUPT,
-                               "%s: record %llu, which the store has from this ring, is not there: "
-                               "this is an older copy of the ring, then put the newer one back, or "
-                               "it was damaged",
-                               scan->ring->members[0].device->name,
-                               (unsigned long long)position->seq);
+               : plx_fault_set(
+                     scan->fault, PLX_ERR_CORRUPT,
+                     "%s: record %llu, which the store has from this ring, is not there: "
+                     "this is an older copy of the ring, then put the newer ring back, or "
+                     "it was damaged",
+                     scan->ring->members[0].device->name, (unsigned long long)position->seq);
 }
 
 /* ---- What is newer ---- */
@@ -281,8 +281,8 @@ int plx_scan_judge(struct plx_scan *scan)
     if (!error && newer) /* SCAN_JUDGE-2 */
         error = plx_fault_set(scan->fault, PLX_ERR_CORRUPT,
                               "%s: there are %llu records that are newer than what the store knows "
-                              "of: one of them is a copy that was used elsewhere, or the store was "
-                              "put back to an older state",
+                              "of: the store was put back to an older state, then put the newer "
+                              "store back, or one of them is a copy that was used elsewhere",
                               scan->ring->members[0].device->name, (unsigned long long)newer);
     return error;
 }
