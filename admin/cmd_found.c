@@ -9,6 +9,7 @@
 #include "cmd.h"
 #include "output.h"
 #include "registry/embedded.h"
+#include "ring_hints.h"
 
 /* ---- import, take-over, release, forget ---- */
 
@@ -117,6 +118,8 @@ static void print_known(struct plx_cli *cli, const struct plx_known *known,
                  known->name);
     if (cli->json)
         plx_out_json(json_pack("{s:s,s:s}", "name", known->name, "uuid", known->identity));
+    if (!options->read_only)
+        plx_ring_hint_imported(cli, known, options->copy);
 }
 
 int plx_cmd_store_import(struct plx_cli *cli)
@@ -189,6 +192,8 @@ static void print_taken(struct plx_cli *cli, const struct plx_known *known, cons
     if (cli->count)
         plx_out_done(cli, json_pack("{s:s,s:s,s:b,s:b}", "name", known->name, "from", from,
                                     "dry_run", false, "already", had == HAD_HERE));
+    if (cli->count)
+        plx_ring_hint_imported(cli, known, false);
     else
         print_known(cli, known, &(struct plx_founding_import){0});
 }

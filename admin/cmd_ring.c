@@ -10,6 +10,7 @@
 #include "attach/host_ring.h"
 #include "cmd.h"
 #include "output.h"
+#include "ring_hints.h"
 
 /* ---- Which store ---- */
 
@@ -80,6 +81,17 @@ static void tell_others(struct plx_cli *cli, const char *store)
         plx_out_note(cli, "%s: it learns of the ring when it opens the store again", why.text);
 }
 
+/* Of disks that need another ring, which this host may have forgotten, and could not be told of
+ * while this one is there. */
+static void tell_needing(struct plx_cli *cli, const struct plx_known_ring *ring)
+{
+    struct plx_known known = {0};
+
+    if (plx_known_get(cli->session.paths, ring->identity, &known, NULL) == 0)
+        plx_ring_hint_needed(cli->session.paths, &known, plx_session_store(cli), false);
+    plx_known_done(&known);
+}
+
 static json_t *paths_json(const struct plx_known_ring *ring)
 {
     json_t *paths = json_array();
@@ -109,6 +121,7 @@ int plx_cmd_ring_create(struct plx_cli *cli)
         (rc = plx_host_ring_create(cli->session.attach, &options, &made, &cli->fault)))
         return rc;
     tell_others(cli, name.store);
+    tell_needing(cli, &made.known);
     plx_known_ring_name_members(&made.known, members);
     plx_text_size(ring_bytes(&made.super), text);
     plx_out_note(cli,
@@ -202,6 +215,32 @@ static json_t *describe(struct plx_cli *cli, const struct plx_host_ring *ring,
         set_problem(object, plx_host_ring_problem(ring));
     set_keys(object);
     return object;
+}
+
+/* By the word that was given. One without a '/' is a store; where this host has no ring of such a
+ * store, a file of that name may be meant. `looks`: then it is taken. */
+static int open_ring(struct plx_cli *cli, enum plx_ring_hold hold, bool looks,
+                     struct plx_host_ring *ret_ring)
+{
+    const char *what = cli->arguments[0];
+    char path[PLX_PATH_MAX];
+    struct plx_paths *paths;
+    int rc = plx_session_paths(cli, &paths);
+
+    if (!rc)
+        rc =
+            plx_host_ring_open(paths, what, hold, plx_session_patience(cli), ret_ring, &cli->fault);
+    if (rc != PLX_ERR_NOT_FOUND || strchr(what, '/') || strlen(what) + 3 > sizeof path)
+        return rc;
+    snprintf(path, sizeof path, "./%s", what);
+    if (!plx_ring_hint_holds(path))
+        return rc;
+    return looks ? plx_host_ring_open(paths, path, hold, plx_session_patience(cli), ret_ring,
+                                      &cli->fault)
+                 : plx_cli_fail(cli, rc,
+                                "this host has no ring of store '%.80s'; if the ring in the file "
+                                "of that name is meant, give './%.80s'",
+                                what, what);
 }
 
 /* ---- list ---- */
@@ -389,13 +428,10 @@ int plx_cmd_ring_info(struct plx_cli *cli)
     struct plx_host_ring ring;
     struct plx_known known = {0};
     struct plx_fault untold;
-    struct plx_paths *paths;
     json_t *object, *list;
-    int rc;
+    int rc = open_ring(cli, PLX_RING_LOOK, true, &ring);
 
-    if ((rc = plx_session_paths(cli, &paths)) ||
-        (rc =
-             plx_host_ring_open(paths, cli->arguments[0], PLX_RING_LOOK, NULL, &ring, &cli->fault)))
+    if (rc)
         return rc;
     rc = plx_cmd_ring_disks(cli, &ring, &known, &disks, &untold);
     if (!rc) {
@@ -451,6 +487,8 @@ static int delete_ring(struct plx_cli *cli, struct plx_host_ring *ring, bool dry
 
     if (!rc)
         rc = plx_host_ring_may_go(ring, &disks, untold.code ? &untold : NULL, &word, &cli->fault);
+    if (!rc && !untold.code && ring->known) /* before: the command ends with the deletion */
+        plx_ring_hint_bereft(cli, known.name, dry_run);
     if (!rc && !dry_run)
         rc = plx_host_ring_delete(cli->session.paths, ring, &cli->fault);
     if (!rc)
@@ -464,13 +502,8 @@ int plx_cmd_ring_delete(struct plx_cli *cli)
 {
     bool dry_run = plx_cli_get(cli, "dry-run");
     struct plx_host_ring ring;
-    struct plx_paths *paths;
-    int rc = plx_session_paths(cli, &paths);
+    int rc = open_ring(cli, dry_run ? PLX_RING_LOOK_ALONE : PLX_RING_ALONE, false, &ring);
 
-    if (!rc)
-        rc = plx_host_ring_open(paths, cli->arguments[0],
-                                dry_run ? PLX_RING_LOOK_ALONE : PLX_RING_ALONE,
-                                plx_session_patience(cli), &ring, &cli->fault);
     if (rc)
         return rc;
     rc = delete_ring(cli, &ring, dry_run);

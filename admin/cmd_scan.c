@@ -9,6 +9,7 @@
 #include "attach/numbers.h"
 #include "cmd.h"
 #include "output.h"
+#include "ring_hints.h"
 #include "registry/embedded.h"
 
 struct scan {
@@ -232,6 +233,35 @@ static void compare_numbers(struct scan *scan, json_t *row)
     plx_known_done(&known);
 }
 
+/* What holds no store may be a ring's member, which nobody is to delete for that. It is an error
+ * only where a store was looked for. */
+static bool scan_ring(struct scan *scan, const char *path, bool named)
+{
+    struct plx_ring_hint hint;
+    json_t *row;
+
+    if (plx_ring_hint_member(scan->paths, path, &hint))
+        return false;
+    row = json_pack("{s:o,s:o}", "volume", plx_out_string(path), "known_as",
+                    json_sprintf("ring of %s", hint.name[0]    ? hint.name
+                                               : hint.store[0] ? "a store"
+                                                               : "nobody knows whom"));
+    json_array_append_new(scan->rows, row);
+    if (hint.host[0])
+        json_object_set_new(row, "host", plx_out_string(hint.host));
+    if (hint.ring[0]) {
+        json_object_set_new(row, "ring", json_string(hint.ring));
+        json_object_set_new(row, "ring_store_uuid", json_string(hint.store));
+    }
+    if (named) {
+        plx_cli_fail(scan->cli, PLX_ERR_NOT_FOUND, "%s", hint.text);
+        keep_problem(scan, row);
+    } else if (!hint.known) {
+        json_object_set_new(row, "note", json_string(hint.text));
+    }
+    return true;
+}
+
 /* named: by the user; else a device of this machine, which need not hold anything. */
 static void scan_volume(struct scan *scan, const char *path, bool named)
 {
@@ -243,6 +273,8 @@ static void scan_volume(struct scan *scan, const char *path, bool named)
     json_t *row;
 
     scan->shut += rc == PLX_ERR_PERMISSION;
+    if (opened && rc == PLX_ERR_NOT_FOUND && scan_ring(scan, path, named))
+        return;
     if (rc && !named && (!opened || rc == PLX_ERR_NOT_FOUND))
         return;
     row = json_pack("{s:o}", "volume", plx_out_string(path));
@@ -300,7 +332,7 @@ static int print_scan(const struct scan *scan)
     json_array_foreach(scan->rows, i, row)
     {
         plx_out_keys(row, "uuid", "store_uuid", "ours", "known", "moved", "copy_of", "uncounted",
-                     "problem", NULL);
+                     "ring", "ring_store_uuid", "note", "problem", NULL);
         plx_table_row(&table, json_incref(row));
     }
     plx_table_end(&table);
@@ -310,6 +342,8 @@ static int print_scan(const struct scan *scan)
 
         if (problem && row != scan->first_row) /* that one is the error */
             plx_out_note(cli, "%s", problem);
+        if (json_is_string(json_object_get(row, "note")))
+            plx_out_note(cli, "%s", json_string_value(json_object_get(row, "note")));
         if (json_is_string(json_object_get(row, "moved")))
             plx_out_note(cli,
                          "%s: store %s is known at another place, which does not hold it any more; "

@@ -127,7 +127,20 @@ int plx_cmd_vdi_set_ring(struct plx_cli *cli, const struct plx_name *name,
 
 /* ---- vdi info ---- */
 
-static json_t *in_words(enum plx_ring_setting use, const struct plx_session_ring *ring, bool marked)
+/* Whether this host knows a ring of the store, or cannot tell. */
+static bool has_ring(struct plx_cli *cli, const struct plx_name *name)
+{
+    struct plx_known_ring ring;
+    struct plx_fault why;
+    int rc = plx_known_ring_find(cli->session.paths, name->store, &ring, &why);
+
+    if (!rc)
+        plx_known_ring_done(&ring);
+    return rc != PLX_ERR_NOT_FOUND;
+}
+
+static json_t *in_words(enum plx_ring_setting use, const struct plx_session_ring *ring, bool marked,
+                        bool has_one)
 {
     const char *word = plx_ring_setting_words[use];
     char left[16];
@@ -138,6 +151,8 @@ static json_t *in_words(enum plx_ring_setting use, const struct plx_session_ring
                             ring->waits_for[0] ? ", waiting: " : "", ring->waits_for);
     if (!ring->live && marked)
         return json_sprintf("%s, and a ring may have its newest writes", word);
+    if (use != PLX_RING_OFF && !has_one && !(ring->live && ring->info.on))
+        return json_sprintf("%s, but this host has no ring", word);
     if (ring->live && ring->info.automatic)
         return json_sprintf("%s, %s", word,
                             ring->info.on ? "acknowledges now" : "the store acknowledges now");
@@ -158,7 +173,7 @@ int plx_cmd_vdi_ring_describe(struct plx_cli *cli, const struct plx_name *name,
     if (row->owner && plx_session_vdi_ring(cli, name, &ring))
         ring.live = false; /* of a handler of another version, say */
     cli->fault.code = 0;
-    json_object_set_new(object, "ring", in_words(use, &ring, marked));
+    json_object_set_new(object, "ring", in_words(use, &ring, marked, has_ring(cli, name)));
     json_object_set_new(object, "ring_setting", json_string(plx_ring_setting_words[use]));
     json_object_set_new(object, "ring_needed", json_boolean(marked));
     if (ring.live) {

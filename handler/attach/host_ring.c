@@ -11,14 +11,19 @@
  *     disk with the ring in between.
  * HOST_RING-4  The ring is erased first, durably, and then dropped from the list. What is left of
  *     a deletion that was cut off is deleted again: a member without the ring needs no erasing.
+ * HOST_RING-5  A file gives its blocks back then, so that nothing of the ring is found in it, and
+ *     the next ring is made in it without --force. A device keeps what the segments held.
  * Threads: the caller's.
  * Crash story: HOST_RING-4.
  */
 #include "attach/host_ring.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "attach/attach_inside.h"
 #include "attach/volumes.h"
@@ -284,6 +289,19 @@ static bool is_erased(const struct plx_ring_member_seen *member)
     return member->device && (!code || code == PLX_ERR_CORRUPT || code == PLX_ERR_UNSUPPORTED);
 }
 
+/* HOST_RING-5. The ring is gone already, so what fails is no error. */
+static void empty_file(const struct plx_device *device)
+{
+    int fd = open(device->name, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+
+    if (fd < 0)
+        return;
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode))
+        (void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, st.st_size);
+    close(fd);
+}
+
 bool plx_host_ring_is_there(const struct plx_host_ring *ring)
 {
     for (unsigned i = 0; i < ring->members.count; i++)
@@ -300,8 +318,12 @@ int plx_host_ring_delete(const struct plx_paths *paths, struct plx_host_ring *ri
     if (ring->ring) /* which reads from the members */
         plx_ring_close(ring->ring);
     ring->ring = NULL;
-    for (unsigned i = 0; i < ring->members.count && !error; i++) /* HOST_RING-4 */
-        if (is_erased(&ring->members.member[i]))
-            error = plx_ring_erase(ring->members.member[i].device, fault);
+    for (unsigned i = 0; i < ring->members.count && !error; i++) { /* HOST_RING-4 */
+        if (!is_erased(&ring->members.member[i]))
+            continue;
+        error = plx_ring_erase(ring->members.member[i].device, fault);
+        if (!error)
+            empty_file(ring->members.member[i].device);
+    }
     return error || !ring->known ? error : plx_known_ring_remove(paths, ring->way.identity, fault);
 }

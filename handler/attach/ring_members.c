@@ -12,6 +12,7 @@
 #include "attach/ring_members.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -157,7 +158,19 @@ bool plx_ring_members_in_use(const struct plx_ring_members *members)
     return busy;
 }
 
-#define LOOKS "'parallax ring delete %.100s' says which, and erases a ring that nobody needs"
+/* By a path that is right from everywhere: a word without a '/' would be a store's name. */
+static int refuse_needed(const struct plx_device *device, const char *what, struct plx_fault *fault)
+{
+    char *path = NULL;
+    int error = plx_volumes_absolute(device->name, &path, NULL);
+
+    plx_fault_set(fault, PLX_ERR_EXISTS,
+                  "%.250s; 'parallax ring delete %.150s' says which, and erases a ring that nobody "
+                  "needs",
+                  what, error ? device->name : path);
+    free(path);
+    return PLX_ERR_EXISTS;
+}
 
 /* RING_MEMBERS-2 */
 static int refuse_contents(struct plx_device *device, const struct plx_ring_super *super,
@@ -169,6 +182,7 @@ static int refuse_contents(struct plx_device *device, const struct plx_ring_supe
     struct plx_ring *ring;
     struct plx_fault why;
     struct plx_env env;
+    char what[256];
     int error;
 
     plx_attach_init_env(&env);
@@ -184,17 +198,17 @@ static int refuse_contents(struct plx_device *device, const struct plx_ring_supe
                              super->host_name, why.text);
     if (info.free_segments == info.segments)
         return 0;
-    return plx_fault_set(
-        fault, PLX_ERR_EXISTS,
-        "%.100s is a member of a ring of host %s, and may hold writes that a store "
-        "lacks; " LOOKS,
-        device->name, super->host_name, device->name);
+    snprintf(what, sizeof what,
+             "%.100s is a member of a ring of host %s, and may hold writes that a store lacks",
+             device->name, super->host_name);
+    return refuse_needed(device, what, fault);
 }
 
 int plx_ring_members_refuse(struct plx_device *device, struct plx_fault *fault)
 {
     struct plx_ring_super super;
     struct plx_fault why;
+    char what[256];
     int error = plx_ring_recognise(device, &super, &why);
 
     switch (error) {
@@ -204,9 +218,8 @@ int plx_ring_members_refuse(struct plx_device *device, struct plx_fault *fault)
         return 0;
     case PLX_ERR_CORRUPT:
     case PLX_ERR_UNSUPPORTED:
-        return plx_fault_set(fault, PLX_ERR_EXISTS,
-                             "%.200s; it may hold writes that a store lacks; " LOOKS, why.text,
-                             device->name);
+        snprintf(what, sizeof what, "%.200s; it may hold writes that a store lacks", why.text);
+        return refuse_needed(device, what, fault);
     default:
         return plx_fault_set(fault, error, "%s", why.text);
     }

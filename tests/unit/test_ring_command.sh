@@ -527,6 +527,93 @@ allows fresh.plx || die "the store does not allow the ring"
 run 0 vdi export fresh/web back --force
 same image back
 
+step "a ring that this host has forgotten: its file is recognised, and who needs it is told"
+run 0 store format tank --volume "$DIR/tank.plx" --size 64M --extent-size 1M
+run 0 vdi import image tank/img
+run 0 snap create tank/img # its record is there in both copies
+run 0 vdi create tank/other --size 1M
+run 0 ring create tank ring1 --size 64M --json
+ring=$(json ring)
+run 3 store scan ring1
+says err "ring1 holds no store: it is a member of a write-back ring of store tank, made on host $(hostname), and is empty; this host knows it"
+img=$(uuid tank/img)
+"$RING_FORGE" append "$img" 1 5 "$DIR/ring1" || die "the ring cannot be filled"
+"$RING_FORGE" mark "$DIR/tank.plx" "$img" "$DIR/ring1" || die "the disk cannot be marked"
+run 0 store info tank --json
+identity=$(json uuid)
+rm "state/rings/$identity.json"
+run 3 store scan ring1
+says out "ring of tank"
+says err "$DIR/ring1 holds no store: it is a member of a write-back ring of store tank, made on host $(hostname), and may hold writes that were acknowledged"
+says err "so do not delete it; 'parallax ring create tank $DIR/ring1' makes it known again"
+run 3 store scan tank.plx ring1 --json
+[[ $(json 0 ring) == null && $(json 1 ring) == "$ring" && $(json 1 ring_store_uuid) == "$identity" && $(json 1 uuid) == null ]] ||
+    die "the ring is not told from the store"
+mkdir lost
+[[ ! -e state/host-id ]] || cp state/host-id lost
+run 3 --state-dir "$DIR/lost" store scan ring1
+says err "a write-back ring of store $identity, made on host"
+says err "once that store is known here, 'parallax ring create STORE $DIR/ring1' makes it known again"
+run 0 --state-dir "$DIR/lost" store import --volume tank.plx
+says err "tank/img: its newest writes may lie on write-back ring $ring, which this host does not have, and it is not used without that ring"
+run 0 --state-dir "$DIR/lost" store import --volume tank.plx --json # a warning is no note
+says err "'parallax ring create tank PATH' with its own path makes it known again"
+python3 -c 'import uuid; print(uuid.uuid4())' >lost/host-id
+run 3 --state-dir "$DIR/lost" store scan ring1
+says err "so do not delete it; 'parallax ring create STORE PATH' on that host makes it known again there"
+rm -r lost
+cp --sparse=always tank.plx tank.copy
+run 0 store import copied --new-identity --volume tank.copy
+says err "copied/img: its newest writes may lie on write-back ring $ring of the original"
+run 0 ring discard copied/img --yes
+run 0 store release copied
+run 0 store forget copied
+cp ring1 damaged
+for at in 0 1; do printf PLXRING.damaged | dd of=damaged bs=4k seek=$at conv=notrunc status=none; done
+run 3 store scan damaged
+says err "neither copy of the ring's superblock can be used"
+says err "a member of a write-back ring, which may hold writes"
+rm damaged tank.copy
+
+step "a word that is a file here and no store is told; advice names a path that is right from everywhere"
+run 0 ring info ring1
+says out "$ring"
+run 3 ring info none
+says err "this host has no ring of store 'none'"
+run 3 ring info tank.plx
+says err "this host has no ring of store 'tank.plx'"
+run 3 ring delete ring1
+says err "if the ring in the file of that name is meant, give './ring1'"
+run 4 ring delete ./ring1
+run 4 store format x --volume ring1
+says err "'parallax ring delete $DIR/ring1' says which"
+
+step "another ring beside one that was forgotten: that is told, and how to go back"
+run 0 ring create tank ring2 --size 64M
+says err "tank/img: its newest writes may lie on another ring than this host's, $ring, and it is not used without that one; if that lies here: 'parallax ring delete tank', then 'parallax ring create tank PATH'"
+run 0 store import --volume tank.plx
+says err "tank/img: its newest writes may lie on another ring than this host's, $ring"
+run 4 ring create tank ring1
+
+step "a ring goes whose disks have the setting: they are named; its file takes a new ring without --force"
+run 0 vdi set tank/other --ring on
+run 0 vdi info tank/other --json
+[[ $(json ring) == on ]] || die "it has a ring, and is said to have none"
+"$RING_FORGE" append "$(uuid tank/other)" 1 5 "$DIR/ring2" || die "the ring cannot be filled"
+run 0 ring delete tank --force --dry-run
+says err "virtual disk tank/other has --ring on, and would go on without a ring"
+run 0 ring delete tank --force
+says err "virtual disk tank/other has --ring on, and goes on without a ring"
+! grep -q tank/img err || die "a disk without the setting is named"
+run 0 vdi info tank/other --json
+[[ $(json ring) == "on, but this host has no ring" && $(json ring_setting) == on ]] || die "it is not said that there is no ring"
+run 0 ring create tank ring2
+run 0 ring delete tank
+run 0 ring create tank ring1 --json
+[[ $(json taken_up) == true && $(json ring) == "$ring" ]] || die "the ring that was forgotten is not back"
+! grep -q "newest writes" err || die "a disk is said to need another ring"
+run 0 snap create tank/img
+
 step "an entry that cannot be written: nothing is made"
 rm -rf x y
 : >state/rings.kept

@@ -260,12 +260,14 @@ beta() {
     PARALLAX=$PARALLAX_STAGED PLX_STAGE_HOST=beta PLX_STAGE_BOOT=$DIR/other/boot PARALLAX_STATE_DIR=$DIR/other run "$@"
 }
 beta 0 store take-over --volume "$DIR/demo.plx" --from "$(hostname)" --i-checked-it-is-off
+says err "demo/web: its newest writes may lie on write-back ring"
 beta 4 snap create demo/web
 says err "its newest writes"
 beta 4 store release demo
 beta 0 vdi info demo/web --json
 [[ $(json ring_needed) == true ]] || die "the other host has let go of the mark"
 run 0 store take-over demo --from beta --i-checked-it-is-off
+! grep -q "write-back ring" err || die "a ring is said to be needed that is here"
 contents third
 same first third
 
@@ -309,7 +311,7 @@ for lost in 1 0; do # the ring is away, or there
     ((lost)) && mv one away
     cp --sparse=always demo.plx as.it.was
     run 4 ring discard demo/web
-    says err "--yes discards them"
+    says err "nothing was changed. --yes discards "
     run 0 ring discard demo/web --dry-run
     if ((lost)); then says err "nobody knows how many they are. If that ring still exists, bring it back"; else says err "the ring has and the store lacks"; fi
     same demo.plx as.it.was
