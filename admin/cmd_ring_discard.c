@@ -14,9 +14,9 @@
 #include "cmd.h"
 #include "output.h"
 
-#define SET_ASIDE                                                                                  \
-    "%" PRIu64 " writes of it that were set aside on this host's ring. They were given up, or a "  \
-    "newer state of the store needs them: then put that one back"
+#define SET_ASIDE "%" PRIu64 " writes of it that were set aside on this host's ring"
+#define WHY_ASIDE                                                                                  \
+    ". They were given up, or a newer state of the store needs them: then put that one back"
 
 struct given_up {
     bool marked; /* the disk's record names a ring */
@@ -132,20 +132,23 @@ static int discard_aside(struct plx_cli *cli, const struct plx_name *name,
     int rc = 0;
 
     if (!also)
-        plx_out_note(cli,
-                     "%s/%s does not need a ring, so nothing was discarded. There are " SET_ASIDE
-                     ", or 'parallax ring discard %s/%s --also-set-aside' erases them.",
-                     name->store, name->vdi, given->aside, name->store, name->vdi);
+        plx_out_note(
+            cli,
+            "%s/%s does not need a ring, so nothing was discarded. There are " SET_ASIDE WHY_ASIDE
+            ", or 'parallax ring discard %s/%s --also-set-aside' erases them.",
+            name->store, name->vdi, given->aside, name->store, name->vdi);
     else if (!dry_run && !plx_cli_get(cli, "yes"))
         return plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
-                            "%s/%.100s: nothing was changed. --yes erases " SET_ASIDE ".",
+                            "%s/%.100s: nothing was changed. --yes erases " SET_ASIDE WHY_ASIDE
+                            " instead.",
                             name->store, name->vdi, given->aside);
     else if (!dry_run)
         rc = plx_session_vdi_discard_ring(cli, name, true);
     if (!rc && also) {
         *ret_done = !dry_run;
-        plx_out_note(cli, "%s/%s: %s " SET_ASIDE ".", name->store, name->vdi,
-                     dry_run ? "would erase" : "erased", given->aside);
+        plx_out_note(cli, "%s/%s: %s " SET_ASIDE "%s", name->store, name->vdi,
+                     dry_run ? "would erase" : "erased", given->aside,
+                     dry_run ? WHY_ASIDE ". Nothing was changed." : "");
     }
     return rc;
 }
