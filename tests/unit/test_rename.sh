@@ -139,13 +139,16 @@ done
 echo "    killed $killed times, $renamed of them with the new name"
 
 step "a rebuild after a kill: the record's name, with everything else"
-low=1 high=$at # the first write behind which the registry has the name
-while ((low < high)); do
-    middle=$(((low + high) / 2))
-    killed_at "$middle" 2>/dev/null
-    if [[ $(names) == shop,test ]]; then high=$middle; else low=$((middle + 1)); fi
+for _ in 1 2 3 4 5; do # on a busy machine a look at the home page may come between, and shift the numbers
+    low=1 high=$at # the first write behind which the registry has the name
+    while ((low < high)); do
+        middle=$(((low + high) / 2))
+        killed_at "$middle" 2>/dev/null
+        if [[ $(names) == shop,test ]]; then high=$middle; else low=$((middle + 1)); fi
+    done
+    killed_at "$low" 2>/dev/null
+    [[ $(names) != shop,test ]] || break
 done
-killed_at "$low" 2>/dev/null
 run 0 vdi info demo/shop # by the name that the registry has, before any recovery
 run 0 store rebuild-registry --volume "$DIR/demo.plx"
 [[ $(names) == test,web ]] || die "the rebuild calls them $(names)"
