@@ -200,72 +200,66 @@ static int keep_vdis(struct rebuild *r)
 
 /* ---- Ancestors ---- */
 
-/* Whether a disk that the new registry has was cloned from this one. */
-static bool has_clone(const struct rebuild *r, const struct plx_registry_vdi *kept, size_t count,
-                      const char *id)
+/* Whether the old registry's disk leads to one that the new registry has, and is not there itself.
+ */
+static bool is_missed(const struct plx_registry_vdi *rows, size_t count,
+                      const struct plx_registry_vdi *old)
 {
-    bool has = false;
+    bool known = false, has_clone = false;
 
-    for (size_t i = 0; i < r->vdi_count; i++)
-        has |= strcmp(r->vdis[i].parent, id) == 0;
-    for (size_t i = 0; i < count; i++)
-        has |= strcmp(kept[i].parent, id) == 0;
-    return has;
-}
-
-static bool is_known(const struct rebuild *r, const struct plx_registry_vdi *kept, size_t count,
-                     const char *id)
-{
-    bool known = false;
-
-    for (size_t i = 0; i < r->vdi_count; i++)
-        known |= strcmp(r->vdis[i].id, id) == 0;
-    for (size_t i = 0; i < count; i++)
-        known |= strcmp(kept[i].id, id) == 0;
-    return known;
+    for (size_t i = 0; i < count; i++) {
+        known |= strcmp(rows[i].id, old->id) == 0;
+        has_clone |= strcmp(rows[i].parent, old->id) == 0;
+    }
+    return has_clone && !known;
 }
 
 /* A deleted disk has a slot of its own. If that is another disk's by now, the old registry is an
- * outdated one. */
-static int keep_ancestor(struct rebuild *r, struct plx_registry_vdi *row)
+ * outdated one, and a live disk is entered as lost already (keep_vdi()). */
+static int keep_ancestor(struct rebuild *r, bool live, struct plx_registry_vdi *row)
 {
     for (size_t i = 0; i < r->vdi_count; i++)
         if (r->vdis[i].slot == row->slot)
-            return plx_rebuilding_lose_record(r, row->slot + r->info.vdi_slots, row,
-                                              "clones descend from it, and its slot is another "
-                                              "disk's");
+            return live ? 0
+                        : plx_rebuilding_lose_record(r, row->slot + r->info.vdi_slots, row,
+                                                     "clones descend from it, and its slot is "
+                                                     "another disk's");
     row->store = r->row;
     row->owner = 0;
     row->deleted = true;
     return plx_rebuilding_registry_fault(r, r->file, plx_registry_import_vdis(r->file, row, 1));
 }
 
-/* REBUILD-13: of the live ones and then of the deleted ones that the old registry knew. */
+/* REBUILD-13: of the live ones and of the deleted ones that the old registry knew. */
 static int keep_ancestors(struct rebuild *r)
 {
-    struct plx_registry_vdi *gone = NULL, *kept;
-    size_t gone_count = 0, count = 0, before;
+    struct plx_registry_vdi *gone = NULL, *rows;
+    size_t gone_count = 0, count = r->vdi_count, before;
     int error = plx_rebuilding_read_old(
         r, plx_registry_vdi_list(r->old, r->old_row, true, NULL, 0, &gone, &gone_count));
 
     if (error)
         return error == PLX_ERR_NOT_FOUND ? 0 : error;
-    kept = calloc(r->old_count + gone_count + 1, sizeof *kept);
-    if (!kept)
-        error = plx_fault_set(r->fault, PLX_ERR_NOMEM, "out of memory");
+    rows = calloc(count + r->old_count + gone_count + 1, sizeof *rows);
+    if (!rows) {
+        free(gone);
+        return plx_fault_set(r->fault, PLX_ERR_NOMEM, "out of memory");
+    }
+    if (count)
+        memcpy(rows, r->vdis, count * sizeof *rows);
     do {
         before = count;
         for (size_t i = 0; i < r->old_count + gone_count && !error; i++) {
-            const struct plx_registry_vdi *old =
-                i < r->old_count ? &r->old_vdis[i] : &gone[i - r->old_count];
+            bool live = i < r->old_count;
+            const struct plx_registry_vdi *old = live ? &r->old_vdis[i] : &gone[i - r->old_count];
 
-            if (is_known(r, kept, count, old->id) || !has_clone(r, kept, count, old->id))
+            if (!is_missed(rows, count, old))
                 continue;
-            kept[count] = *old;
-            error = keep_ancestor(r, &kept[count++]);
+            rows[count] = *old;
+            error = keep_ancestor(r, live, &rows[count++]);
         }
     } while (!error && count > before);
-    free(kept);
+    free(rows);
     free(gone);
     return error;
 }

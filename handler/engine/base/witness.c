@@ -64,8 +64,10 @@
  * They keep their times, so they stay until the clock has come so far, and so do later ones
  * (WITNESS-4). Another jump is another doubt.
  * Threads: any; the caller lets one thread at a time use a witness.
- * Crash story: the keeper of a witness writes it down when its state changes and every ten minutes.
- *   What a crash loses of it makes the next GAP or stretch longer.
+ * Crash story: the keeper of a witness writes it down when the disk is opened and closed, and when
+ *   its state changes and every ten minutes while a handler applies a policy to the disk. What a
+ *   crash loses of that makes the next GAP or stretch longer. Of another disk that is open, a
+ *   crash also loses a doubt that began since: its snapshots count as dated then. That is open.
  */
 #include "engine/base/witness.h"
 
