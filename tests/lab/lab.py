@@ -34,6 +34,10 @@ class Failure(Exception):
     """A test's expectation does not hold, or the lab itself does not work."""
 
 
+class Overdue(Failure):
+    """A command still runs when it should have ended."""
+
+
 class Skip(Exception):
     """The test cannot run here, and why."""
 
@@ -304,7 +308,11 @@ class Guest:
     def run(self, script, timeout=60, ok=True, env=None):
         """Run a bash script in the guest; a status other than 0 is a failure unless ok=False."""
         with Command(self, script, env) as command:
-            result = command.finish(timeout)
+            try:
+                result = command.finish(timeout)
+            except Overdue:
+                self.show_processes()
+                raise
         if ok and result.code:
             raise Failure(f"{self.name}: exit {result.code}: {script.strip()}\n"
                           f"{result.out[-2000:]}{result.err[-2000:]}")
@@ -333,6 +341,19 @@ class Guest:
         process served hangs or is gone, and neither handler nor kernel is to blame."""
         with open(self.console, encoding="utf-8", errors="replace") as text:
             return re.findall(r"ptrace [a-z ]*failed, errno = [0-9]+", text.read())
+
+    def show_processes(self):
+        """What runs, and where each of ours is: for whoever asks what a command waits for."""
+        script = """ps -eo pid,ppid,stat,wchan:24,etimes,args | grep -v '\\]$'
+for pid in $(pgrep -x parallax); do
+    echo "-- $pid"
+    ! command -v gdb >/dev/null || timeout 30 gdb -p $pid -batch -ex 'thread apply all bt 12' 2>&1 | grep -E '^(#|Thread)'
+done"""
+        try:
+            with Command(self, script) as command:
+                print(f"---- {self.name} processes\n" + command.finish(90).out, flush=True)
+        except (OSError, Failure) as error:
+            print(f"---- {self.name} does not tell its processes: {error}", flush=True)
 
     def show_logs(self):
         """Console and daemon log for whoever reads the failure."""
@@ -417,7 +438,7 @@ class Command:
             while self.frame(deadline):
                 pass
         except TimeoutError:
-            raise Failure(f"{self.where}: still running after {timeout} s\n"
+            raise Overdue(f"{self.where}: still running after {timeout} s\n"
                           f"{self.out[-1000:].decode(errors='replace')}"
                           f"{self.err[-1000:].decode(errors='replace')}") from None
         return Result(self.code, self.out.decode(errors="replace"),
