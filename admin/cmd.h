@@ -66,6 +66,12 @@ int plx_cmd_vdi_set(struct plx_cli *cli);
 /* The --ring of vdi set: the store is open for writing. */
 int plx_cmd_vdi_set_ring(struct plx_cli *cli, const struct plx_name *name,
                          const struct plx_registry_vdi *row, enum plx_ring_setting use);
+/* Before a handler that has the disk open does what needs all of it on the store: drains its ring,
+ * with progress. *ret_paused: the store acknowledges from then on, until plx_cmd_vdi_ring_resume().
+ * After an error it is resumed. undone: what an interrupt keeps from being done. */
+int plx_cmd_vdi_ring_pause(struct plx_cli *cli, const struct plx_name *name, const char *undone,
+                           bool *ret_paused);
+void plx_cmd_vdi_ring_resume(struct plx_cli *cli, const struct plx_name *name);
 /* Adds what vdi info says of the ring. */
 int plx_cmd_vdi_ring_describe(struct plx_cli *cli, const struct plx_name *name,
                               const struct plx_registry_vdi *row, const struct plx_vdi_info *info,

@@ -382,6 +382,27 @@ static bool is_number(const char *text)
     return plx_text_number_parse(text, &number);
 }
 
+/* What a ring has of the disk is drained with progress, not while the kernel waits for the handler.
+ * Where a store cannot be opened, or somebody is logged in, the script says what is to be done. */
+static int drain_ring(struct plx_cli *cli, const struct plx_name *name, bool *ret_paused)
+{
+    char initiators[8];
+    int rc;
+
+    *ret_paused = false;
+    if (*name->snapshot ||
+        (!plx_cli_get(cli, "force") &&
+         (!plx_cmd_lun_initiators(cli, name, initiators, sizeof initiators) || *initiators)))
+        return 0;
+    rc = plx_session_open(cli, name->store, PLX_SESSION_READ);
+    if (!rc)
+        rc = plx_cmd_vdi_ring_pause(cli, name, "is exported as before", ret_paused);
+    if (!rc || plx_session_stopped())
+        return rc;
+    cli->fault = (struct plx_fault){0};
+    return 0;
+}
+
 int plx_cmd_lun_delete(struct plx_cli *cli)
 {
     struct plx_registry_vdi row;
@@ -389,6 +410,7 @@ int plx_cmd_lun_delete(struct plx_cli *cli)
     char id[PLX_UUID_TEXT];
     uint64_t seq = 0;
     json_t *result;
+    bool paused;
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI_OR_SNAPSHOT, &name)))
@@ -398,11 +420,16 @@ int plx_cmd_lun_delete(struct plx_cli *cli)
         plx_text_number_parse(name.snapshot, &seq);
     else if (*name.snapshot && (rc = look_up(cli, &name, &row, id, &seq)))
         return rc;
+    if ((rc = drain_ring(cli, &name, &paused)))
+        return rc;
     json_t *request = name_request("delete", &name, seq);
     json_object_update_new(request, json_pack("{s:s?,s:b}", "target", plx_cli_get(cli, "target"),
                                               "force", plx_cli_get(cli, "force") != NULL));
-    if ((rc = ask(cli, request, &result)))
+    if ((rc = ask(cli, request, &result))) {
+        if (paused)
+            plx_cmd_vdi_ring_resume(cli, &name);
         return rc;
+    }
     plx_out_note(cli, "%s is not exported any more", cli->arguments[0]);
     json_object_set_new(result, "name", plx_out_string(cli->arguments[0]));
     plx_out_done(cli, result);

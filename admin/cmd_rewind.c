@@ -85,10 +85,16 @@ static int rewind_it(struct plx_cli *cli, const struct plx_name *name,
 {
     struct plx_snapshot_info before = {0};
     char label[PLX_REWIND_LABEL], time[48];
+    bool paused;
     int rc;
 
     if ((rc = check_logged_out(cli, name)) ||
-        (rc = plx_session_vdi_rewind(cli, name, to->seq, label, &before)))
+        (rc = plx_cmd_vdi_ring_pause(cli, name, "was not rewound", &paused)))
+        return rc;
+    rc = plx_session_vdi_rewind(cli, name, to->seq, label, &before);
+    if (paused)
+        plx_cmd_vdi_ring_resume(cli, name);
+    if (rc)
         return rc;
     plx_out_note(cli, "%s/%s is what it was at %s; the way back: parallax rewind %s/%s --to %s",
                  name->store, name->vdi, plx_text_time(to->time_ns, time), name->store, name->vdi,

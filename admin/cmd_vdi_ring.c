@@ -7,6 +7,10 @@
  *     not the draining, if a handler has the disk open. If none has, the command drains by itself,
  *     and an interrupt ends that: the next opening of the disk goes on. A handler may be killed
  *     while it drains, or its disk may stop: so the disk's record has the last word.
+ * CMD_VDI_RING-3  What needs all of a disk on the store drains its ring first, so that a handler is
+ *     not silent, and deaf to other commands, while it does so. Whatever comes of it, the ring is
+ *     used as the setting says again. If the command is killed, the store acknowledges until the
+ *     disk is opened again, or its --ring is set.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -32,24 +36,26 @@ static int check_ring(struct plx_cli *cli, const struct plx_name *name)
     return rc;
 }
 
-/* CMD_VDI_RING-2 */
+static int let_go_on(struct plx_cli *cli, const struct plx_name *name)
+{
+    return plx_cli_fail(
+        cli, PLX_ERR_INTERRUPTED,
+        "the handler continues to drain the ring; 'parallax vdi info %s/%s' says how much is left",
+        name->store, name->vdi);
+}
+
+/* CMD_VDI_RING-2. An interrupt ends it; rc is 0 then, too. */
 static int wait_until_drained(struct plx_cli *cli, const struct plx_name *name, bool *ret_live)
 {
     struct plx_progress progress = {.cli = cli};
     struct plx_session_ring ring = {.live = true, .info.turning = true};
     int rc = 0;
 
-    while (!rc && ring.live && (ring.info.on || ring.info.turning)) {
+    while (!rc && ring.live && (ring.info.on || ring.info.turning) && !plx_session_stopped()) {
         rc = plx_session_vdi_ring(cli, name, &ring);
         if (rc)
             break;
         plx_progress_left(&progress, "draining the ring", ring.info.bytes);
-        if (plx_session_stopped())
-            rc = plx_cli_fail(
-                cli, PLX_ERR_INTERRUPTED,
-                "the handler continues to drain the ring; 'parallax vdi info %s/%s' says "
-                "how much is left",
-                name->store, name->vdi);
         usleep(LOOK_US);
     }
     plx_progress_end(&progress);
@@ -76,6 +82,8 @@ static int turn_off(struct plx_cli *cli, const struct plx_name *name)
 
     if (!rc && live)
         rc = wait_until_drained(cli, name, &live);
+    if (!rc && live && plx_session_stopped())
+        rc = let_go_on(cli, name);
     if (!rc)
         rc = plx_session_vdi_row(cli, name, &row);
     if (!rc)
@@ -122,6 +130,44 @@ int plx_cmd_vdi_set_ring(struct plx_cli *cli, const struct plx_name *name,
     if (!rc)
         plx_out_note(cli, "%s/%s: the store acknowledges its writes, and has all of them",
                      name->store, name->vdi);
+    return rc;
+}
+
+/* ---- CMD_VDI_RING-3 ---- */
+
+void plx_cmd_vdi_ring_resume(struct plx_cli *cli, const struct plx_name *name)
+{
+    const struct plx_fault said = cli->fault;
+    struct plx_registry_vdi row;
+    enum plx_ring_setting use;
+    bool live;
+
+    if (plx_session_vdi_row(cli, name, &row) == 0 &&
+        plx_ring_setting_load(cli->session.registry, row.id, &use) == 0)
+        plx_session_vdi_ring_use(cli, name, use, &live); /* who has closed it opens it so */
+    cli->fault = said;
+}
+
+int plx_cmd_vdi_ring_pause(struct plx_cli *cli, const struct plx_name *name, const char *undone,
+                           bool *ret_paused)
+{
+    struct plx_session_ring ring = {.live = false};
+    int rc = plx_session_vdi_ring(cli, name, &ring);
+    bool live;
+
+    *ret_paused = false;
+    if (rc || !ring.live || !(ring.info.on || ring.info.records))
+        return rc;
+    rc = plx_session_vdi_ring_use(cli, name, PLX_RING_OFF, &live);
+    if (!rc && live)
+        rc = wait_until_drained(cli, name, &live);
+    if (!rc && plx_session_stopped())
+        rc = plx_cli_fail(cli, PLX_ERR_INTERRUPTED,
+                          "interrupted while the ring was drained: %s/%.120s %s", name->store,
+                          name->vdi, undone);
+    if (rc)
+        plx_cmd_vdi_ring_resume(cli, name);
+    *ret_paused = !rc;
     return rc;
 }
 

@@ -46,7 +46,7 @@ bool plx_sim_adopt(struct plx_world *w, struct plx_sim_host *host)
         error = plx_store_extent_read(host->store, e, &info, &fault);
         if (!error && info.type != PLX_EXTENT_UNUSED)
             error = plx_store_extent_adopt(host->store, e, &fault);
-        if (w->power.off || host->dead)
+        if (w->power.off || host->dead || w->store_lost)
             return false;
         if (!error && info.type == PLX_EXTENT_UNUSED) { /* granted, but nothing came of it */
             w->registry.extents[e].owner = 0;
@@ -71,14 +71,15 @@ bool plx_sim_adopt(struct plx_world *w, struct plx_sim_host *host)
         if (!disk->holder || plx_sim_instance_lives(w, disk->holder))
             continue;
         error = plx_vdi_mark(host->store, i, &fault);
-        if (w->power.off || host->dead)
+        if (w->power.off || host->dead || w->store_lost)
             return false;
         if (error)
             plx_sim_fail(w, "the log of VDI %u cannot be marked: %s", i, fault.text);
     }
-    if (plx_store_extents_adopted(host->store, &fault) && !w->power.off && !host->dead)
+    if (plx_store_extents_adopted(host->store, &fault) && !w->power.off && !host->dead &&
+        !w->store_lost)
         plx_sim_fail(w, "adopted extents cannot be used: %s", fault.text);
-    return !plx_sim_interrupted(w) && !host->dead;
+    return !plx_sim_interrupted(w) && !host->dead && !w->store_lost;
 }
 
 /* Whether a disk that was being made or deleted is there. */
@@ -90,7 +91,7 @@ static bool settle_existence(struct plx_world *w, struct plx_sim_host *host,
     int error = plx_vdi_read_info(host->store, disk->slot, &info, &fault);
     bool gone = error == PLX_ERR_NOT_FOUND || (!error && info.state == PLX_VDI_DELETED);
 
-    if (w->power.off || host->dead)
+    if (w->power.off || host->dead || w->store_lost)
         return false;
     if (gone && disk->state != PLX_SIM_LIVE) {
         plx_sim_disk_forget(disk);
@@ -141,7 +142,7 @@ static bool dead_hosts(const struct plx_world *w)
 
 static void power_failed(struct plx_world *w)
 {
-    PLX_SIM_TRACE(w, "power cut");
+    PLX_SIM_TRACE(w, "power cut%s", w->died_apart ? " of a part" : "");
     for (unsigned i = 0; i < w->options.vdis; i++)
         plx_sim_disk_crash(&w->vdis[i]);
     for (unsigned i = 0; i < PLX_SIM_HOSTS; i++)
@@ -150,6 +151,7 @@ static void power_failed(struct plx_world *w)
         if (w->vdis[i].in_flight)
             plx_sim_fail(w, "a request of VDI %u never completed", i);
     plx_simpower_restore(&w->power);
+    w->died_apart = w->store_lost = false;
     plx_sim_clocks_restart(w);
 }
 
@@ -182,7 +184,9 @@ static void recover_once(struct plx_world *w)
 {
     struct plx_sim_host *host;
 
-    if (w->power.off)
+    if (w->store_lost && !plx_sim_live_host(w)) /* SIM_RINGS-9 */
+        w->died_apart = true;
+    if (w->power.off || w->died_apart)
         power_failed(w);
     disown_dead(w);
     bury(w, false);
@@ -217,7 +221,7 @@ static void recover_once(struct plx_world *w)
 
 void plx_sim_recover(struct plx_world *w)
 {
-    while ((w->power.off || dead_hosts(w)) && !w->result.failed) {
+    while ((w->power.off || w->died_apart || dead_hosts(w)) && !w->result.failed) {
         bool again;
 
         w->result.crashes += w->power.off;
@@ -463,7 +467,9 @@ void plx_sim_on_event(void *world)
     if (w->power.events == w->kill_at) {
         struct plx_sim_host *host = plx_sim_random_host(w);
 
-        if (host)
+        if (host && w->options.ring_apart)
+            plx_sim_ring_apart(w, host);
+        else if (host)
             plx_sim_kill(w, host, !host->ring && plx_sim_chance(w, 50));
     }
     if (w->forks_on && !w->forks_paused && w->power.events % fork_every(w) == 0)

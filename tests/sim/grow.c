@@ -36,6 +36,8 @@ unsigned plx_sim_attach_volumes(struct plx_world *w, struct plx_device **ret_dev
 
         snprintf(name, sizeof name, "sim%u", i);
         ret_devices[i] = plx_simdisk_attach(w->power.disks[i], name);
+        if (w->store_lost)
+            plx_simdisk_stop(ret_devices[i], PLX_ERR_LOST);
     }
     return w->options.volumes;
 }

@@ -425,14 +425,17 @@ void plx_sim_snapshot(struct plx_world *w, struct plx_sim_disk *disk)
 {
     struct plx_sim_op *op = plx_sim_op_new(w, disk);
     struct plx_sim_snapshot *snapshot;
+    uint64_t largest = plx_max_u64(disk->size, disk->resizing);
 
     if (!op)
         return;
     snapshot = plx_sim_snapshot_add(disk);
     if (!snapshot)
         return;
+    if (plx_oracle_sectors(disk->oracle) < largest / PLX_SECTOR)
+        plx_oracle_grow(disk->oracle, largest / PLX_SECTOR);
     *snapshot = (struct plx_sim_snapshot){
-        .view = plx_oracle_view_open(disk->oracle, 0, disk->size / PLX_SECTOR),
+        .view = plx_oracle_view_open(disk->oracle, 0, largest / PLX_SECTOR),
         .size_min = disk->size,
         .size_max = disk->resizing ? disk->resizing : disk->size,
     };

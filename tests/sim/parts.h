@@ -205,6 +205,9 @@ struct plx_world {
     unsigned ring_only;
     bool ring_refused;
     bool ring_had_no_room;
+    bool store_lost;      /* its power was cut; the host that had it open has not died yet */
+    unsigned store_steps; /* since then */
+    bool died_apart;
     unsigned deletions;         /* of disks */
     struct plx_sim_disk *fresh; /* its newest snapshot was acknowledged just now; or NULL */
     bool is_fork, forking, forks_on, forks_paused;
@@ -357,6 +360,10 @@ void plx_sim_ring_turned(struct plx_world *w);
 void plx_sim_ring_unstick(struct plx_world *w);
 /* Of a store that was full: it is not any more, and everything is opened again. */
 void plx_sim_ring_make_room(struct plx_world *w);
+/* The store or the host's machine loses power (SIM_RINGS-9). */
+void plx_sim_ring_apart(struct plx_world *w, struct plx_sim_host *host);
+/* While the store has none: the host dies when its time has come, or at_end at once. */
+bool plx_sim_ring_without_store(struct plx_world *w, bool at_end);
 /* Nobody is at work. A host without the ring opens the store, and disks that the ring may have
  * writes of, and goes. */
 void plx_sim_ring_stranger(struct plx_world *w);

@@ -25,6 +25,7 @@ static const char usage[] =
     "               --ring-mirror such ones with a ring of two members, which fail and come back\n"
     "               --ring-hosts such ones, and another host that comes without the ring\n"
     "               --rings   the last four in turn\n"
+    "               --ring-apart such ones; the store or the host's machine alone loses power\n"
     "               --ring-faults such ones whose devices fail for a while\n"
     "               --all     --model, --crash and --states in turn\n"
     "  --seed N     one run, bit for bit the same each time\n"
@@ -47,6 +48,7 @@ enum profile {
     RING_MIRROR,
     RING_HOSTS,
     RINGS,
+    RING_APART,
     RING_FAULTS,
     ALL,
 };
@@ -75,6 +77,8 @@ static void options_for(enum profile profile, uint64_t seed, struct plx_world_op
         plx_world_options_ring_mirror(seed, ret);
     else if (profile == RING_FAULTS)
         plx_world_options_ring_faults(seed, ret);
+    else if (profile == RING_APART)
+        plx_world_options_ring_apart(seed, ret);
     else if (profile == RING_HOSTS)
         plx_world_options_ring_hosts(seed, ret);
     else if (profile == HISTORY)
@@ -164,6 +168,8 @@ static bool parse(int argc, char **argv, struct plan *plan)
             plan->profile = RING_FAULTS;
         else if (!strcmp(argv[i], "--ring-hosts"))
             plan->profile = RING_HOSTS;
+        else if (!strcmp(argv[i], "--ring-apart"))
+            plan->profile = RING_APART;
         else if (!strcmp(argv[i], "--rings"))
             plan->profile = RINGS;
         else if (!strcmp(argv[i], "--all"))
@@ -230,12 +236,14 @@ int main(int argc, char **argv)
             "%llu times a ring was turned on or off, %llu disks opened with records on it, %llu "
             "times without room for those, %llu members lost and %llu added, %llu times the last "
             "one was refused, %llu rings stopped, %llu disks "
-            "went on without, another host looked at %llu and discarded writes of %llu\n",
+            "went on without, another host looked at %llu and discarded writes of %llu, %llu times "
+            "the store alone lost power and %llu times the machine\n",
             (unsigned long long)sum.ring_turns, (unsigned long long)sum.replayed,
             (unsigned long long)sum.undrained, (unsigned long long)sum.members_lost,
             (unsigned long long)sum.members_added, (unsigned long long)sum.members_refused,
             (unsigned long long)sum.rings_stopped, (unsigned long long)sum.rings_aside,
-            (unsigned long long)sum.strangers, (unsigned long long)sum.discarded);
+            (unsigned long long)sum.strangers, (unsigned long long)sum.discarded,
+            (unsigned long long)sum.store_cuts, (unsigned long long)sum.machine_cuts);
     if (sum.runs == 1)
         printf("hash %016llx\n", (unsigned long long)result.trace_hash);
     return failed != 0;

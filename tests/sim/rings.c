@@ -24,6 +24,10 @@
  * SIM_RINGS-8  Before the host comes back another one may, without the ring. It recovers disks, but
  *     cannot change those that the ring may have writes of, and so loses nothing. If it discards
  *     what the ring has, the disk is what the store had then, and stays so when the ring is back.
+ * SIM_RINGS-9  The store and the machine may lose power apart from each other. While the store has
+ *     none, the host goes on: the ring acknowledges, and what needs the store fails. Then the host
+ *     dies, too: its process alone, or with its machine, whose ring loses what was volatile. After
+ *     that the same is expected as after a power cut of all.
  * What is expected of a disk is the same with a ring and without (oracle.c).
  */
 #include <stdlib.h>
@@ -459,6 +463,54 @@ void plx_sim_ring_members_step(struct plx_world *w)
     } else if (w->ring_adding) {
         w->ring_doubted[m] = w->ring_adding = false;
     }
+}
+
+/* ---- Power of the store or of the machine alone: SIM_RINGS-9 ---- */
+
+#define STEPS_WITHOUT_STORE 60u
+
+static void machine_dies(struct plx_world *w, struct plx_sim_host *host)
+{
+    bool process_alone = w->store_lost && plx_sim_chance(w, 40);
+
+    plx_sim_kill(w, host, false);
+    for (unsigned d = w->ring_disk; d < w->power.count && !process_alone; d++)
+        plx_simdisk_cut(w->power.disks[d]);
+    PLX_SIM_TRACE(w, "the machine%s", process_alone ? "'s power stays" : " loses power");
+    w->result.machine_cuts += !process_alone;
+    w->died_apart = true;
+}
+
+static void store_loses_power(struct plx_world *w)
+{
+    PLX_SIM_TRACE(w, "the store loses power, the host goes on");
+    for (unsigned d = 0; d < w->ring_disk; d++)
+        plx_simdisk_cut(w->power.disks[d]);
+    w->result.store_cuts++;
+    w->store_lost = true;
+    w->store_steps = 0;
+    w->kill_at = w->power.events + 1 + plx_sim_below(w, 150);
+}
+
+void plx_sim_ring_apart(struct plx_world *w, struct plx_sim_host *host)
+{
+    if (!w->store_lost && plx_sim_chance(w, 65))
+        store_loses_power(w);
+    else
+        machine_dies(w, host);
+}
+
+bool plx_sim_ring_without_store(struct plx_world *w, bool at_end)
+{
+    struct plx_sim_host *host = plx_sim_live_host(w);
+
+    if (!w->store_lost || w->died_apart || plx_sim_interrupted(w))
+        return false;
+    if (!host) /* it was starting anew, and found no store */
+        w->died_apart = true;
+    else if (at_end || ++w->store_steps > STEPS_WITHOUT_STORE)
+        machine_dies(w, host);
+    return true;
 }
 
 /* ---- Another host: SIM_RINGS-8 ---- */

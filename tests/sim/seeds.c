@@ -68,6 +68,8 @@ void plx_world_result_add(struct plx_world_result *sum, const struct plx_world_r
     sum->undrained += result->undrained;
     sum->strangers += result->strangers;
     sum->discarded += result->discarded;
+    sum->store_cuts += result->store_cuts;
+    sum->machine_cuts += result->machine_cuts;
     sum->rings_aside += result->rings_aside;
     sum->rings_stopped += result->rings_stopped;
     sum->members_lost += result->members_lost;

@@ -338,7 +338,7 @@ static uint8_t *gathered(const struct plx_io *io)
     return data;
 }
 
-static void cut_disk(struct plx_simdisk *disk)
+void plx_simdisk_cut(struct plx_simdisk *disk)
 {
     for (struct cached_write *w = disk->cached; w; w = w->next)
         survive(disk, &disk->stable, random_fate(disk), w->offset, w->data, w->bytes);
@@ -370,7 +370,7 @@ void plx_simpower_cut(struct plx_simpower *power)
         return;
     power->off = true;
     for (unsigned i = 0; i < power->count; i++)
-        cut_disk(power->disks[i]);
+        plx_simdisk_cut(power->disks[i]);
 }
 
 void plx_simpower_restore(struct plx_simpower *power)

@@ -37,6 +37,8 @@ struct plx_simpower {
 /* The power fails now. */
 void plx_simpower_cut(struct plx_simpower *power);
 /* Power is back; devices may be attached. */
+/* The power of this disk alone; what had it attached gets nothing from it any more. */
+void plx_simdisk_cut(struct plx_simdisk *disk);
 void plx_simpower_restore(struct plx_simpower *power);
 
 /* What a power cut does to a volatile write. */

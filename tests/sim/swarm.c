@@ -300,6 +300,12 @@ static void one_step(struct plx_world *w)
 {
     const struct plx_world_options *o = &w->options;
 
+    if (plx_sim_ring_without_store(w, false)) { /* SIM_RINGS-9 */
+        plx_sim_submit_random(w);
+        if (!plx_sim_turn(w))
+            plx_sim_wait(w);
+        return;
+    }
     if (w->options.faults && plx_sim_chance(w, w->options.faults))
         inject_fault(w);
     if (w->options.drops && plx_sim_chance(w, w->options.drops))
@@ -366,11 +372,13 @@ static void run(struct plx_world *w)
         w->meanwhile = MEANWHILE_MAX;
         plx_sim_recover(w);
         w->meanwhile = 0;
-        if ((plx_sim_faulty(w) || o->lies) && w->step % 16 == 0)
+        if ((plx_sim_faulty(w) || o->lies) && !w->store_lost && w->step % 16 == 0)
             plx_sim_revive(w);
     }
     w->power.crash_at = w->kill_at = 0;
     w->forks_on = false;
+    if (plx_sim_ring_without_store(w, true))
+        plx_sim_recover(w);
     if (w->result.failed)
         return;
     plx_sim_drain(w);
@@ -625,6 +633,20 @@ void plx_world_options_ring_faults(uint64_t seed, struct plx_world_options *ret)
     o.ring_members = plx_simrng_chance(&rng, 30) ? 2 : 1;
     o.ring_aside = true;
     o.fork_every *= 3;
+    *ret = o;
+}
+
+void plx_world_options_ring_apart(uint64_t seed, struct plx_world_options *ret)
+{
+    struct plx_simrng rng = {seed * 17 + 1};
+    struct plx_world_options o;
+
+    plx_world_options_ring(seed, &o);
+    o.ring_apart = true;
+    o.ring_members = plx_simrng_chance(&rng, 25) ? 2 : 1;
+    o.kills = 2 + (unsigned)plx_simrng_below(&rng, 3);
+    o.crashes = 1;
+    o.fork_every *= 2;
     *ret = o;
 }
 

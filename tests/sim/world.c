@@ -62,7 +62,7 @@ bool plx_sim_interrupted(const struct plx_world *w)
 
 bool plx_sim_faulty(const struct plx_world *w)
 {
-    return w->options.faults || w->options.drops;
+    return w->options.faults || w->options.drops || w->store_lost;
 }
 
 bool plx_sim_used_up(const struct plx_world *w)
@@ -239,7 +239,7 @@ static bool requests_under_way(const struct plx_world *w, const struct plx_sim_d
  * waits for that ends when the disk is closed. */
 static bool is_in_vain(const struct plx_world *w, unsigned *turns)
 {
-    return w->power.off && w->options.ring_segments && ++*turns > VAIN_TURNS;
+    return (w->power.off || w->store_lost) && w->options.ring_segments && ++*turns > VAIN_TURNS;
 }
 
 void plx_sim_drain(struct plx_world *w)

@@ -60,6 +60,7 @@ struct plx_world_options {
     unsigned ring_segments; /* of a write-back ring of the only host; 0: there is none */
     unsigned ring_members;
     unsigned ring_strangers; /* per cent of recoveries that another host comes before */
+    bool ring_apart;         /* store and machine lose power apart from each other */
     bool ring_aside;         /* disks may have to go on without it, after it had stopped */
     uint64_t ring_memory;
     unsigned ring_weight; /* how often it is turned on or off, per 1000 steps */
@@ -76,6 +77,7 @@ struct plx_world_result {
     uint64_t ring_turns, replayed; /* disks opened with records on the ring */
     uint64_t strangers, discarded; /* disks that another host looked at, that it discarded writes of
                                     */
+    uint64_t store_cuts, machine_cuts; /* of power, apart from each other */
     uint64_t rings_stopped, rings_aside, members_lost, members_added, members_refused;
     uint64_t undrained; /* times that the store had no room for what a ring has */
     uint64_t requests, snapshots, rewinds, moved, joined, vouched, crashes, kills, recovery_crashes,
@@ -105,6 +107,8 @@ void plx_world_options_ring_mirror(uint64_t seed, struct plx_world_options *ret)
 void plx_world_options_ring_faults(uint64_t seed, struct plx_world_options *ret);
 /* With one; before the host comes back, another one comes, and may discard what the ring has. */
 void plx_world_options_ring_hosts(uint64_t seed, struct plx_world_options *ret);
+/* With one; the store loses power while the host goes on, or the host while the store does. */
+void plx_world_options_ring_apart(uint64_t seed, struct plx_world_options *ret);
 /* With one on a store that gets full. */
 void plx_world_options_ring_full(uint64_t seed, struct plx_world_options *ret);
 bool plx_world_run(const struct plx_world_options *options, struct plx_world_result *ret_result);

@@ -587,22 +587,32 @@ run 0 vdi export demo/fresh fresh --force
 step "a handler that is killed while it drains, or whose disk has stopped, has not brought everything to the store"
 cat >stand-in <<'PYTHON'
 import json, os, socket, sys
-path, turning = sys.argv[1], sys.argv[2] == "turning"
+path, how = sys.argv[1:]
 os.makedirs(os.path.dirname(path), exist_ok=True)
 if os.path.exists(path):
     os.unlink(path)
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(path)
 listener.listen()
-answer = {"vdi": "web", "on": False, "use": "off", "automatic": False, "turning": turning, "records": 1, "bytes": 4096, "waited_ns": 0, "memory": 0,
-          "drained_bytes": 0, "full": False}
+answer = {"vdi": "web", "on": how in ("drains", "waits"), "use": "off", "automatic": False, "turning": how == "turning", "records": 1, "bytes": 4096,
+          "waited_ns": 0, "memory": 0, "drained_bytes": 0, "full": False, "label": "before", "seq": 1, "time_ns": 1}
+asked = open("asked", "w", buffering=1)
+left = 30
 while True:
     connection = listener.accept()[0]
-    for _ in connection.makefile():
+    for line in connection.makefile():
+        request = json.loads(line)
+        print(*(request[key] for key in ("command", "use") if key in request), file=asked)
+        answer["use"] = request.get("use", "off")
+        if request["command"] == "ring" and how in ("drains", "waits"):
+            answer["on"], answer["turning"] = answer["use"] == "on", answer["use"] == "off"
+        if how == "drains" and answer["turning"]:
+            left -= 1
+            answer["bytes"], answer["turning"] = left << 20, left > 0
         connection.sendall(json.dumps({"ok": True, "result": answer}).encode() + b"\n")
 PYTHON
-for how in turning stopped; do
-    run 0 vdi set demo/web --ring on
+# held HOW: a process has the disk open and writes through the ring, and another one answers for it.
+held() {
     "$PARALLAX" vdi bench demo/web --rw randwrite --size 32M --runtime 60 --force >bench.out 2>bench.err &
     bench=$!
     owner=
@@ -612,28 +622,53 @@ for how in turning stopped; do
         owner=$(registry "SELECT owner FROM vdis WHERE name = 'web' AND owner IS NOT NULL")
     done
     [[ -n $owner ]] || die "nobody has the disk open"
-    timeout 100 python3 stand-in "state/run/control/$owner.sock" $how &
+    timeout 100 python3 stand-in "state/run/control/$owner.sock" "$1" &
     server=$!
     for _ in {1..200}; do
         [[ -S state/run/control/$owner.sock ]] && break
         sleep 0.1
     done
     sleep 0.5 # it listens, and the disk needs the ring
+}
+held_no_more() {
+    { kill -KILL $bench; wait $bench; kill $server; wait $server; } 2>wait.err # some may be dead already
+}
+for how in turning stopped; do
+    run 0 vdi set demo/web --ring on
+    held $how
     if [[ $how == stopped ]]; then
         run 1 vdi set demo/web --ring off
         says err "has stopped, and the ring may hold writes that the store lacks"
-        kill -KILL $bench
     else
         (sleep 1 && kill -KILL $bench) &
         run 0 vdi set demo/web --ring off
         run 0 vdi info demo/web --json
         [[ $(json ring_needed) == false ]] || die "it was not waited for"
     fi
-    wait $bench 2>wait.err
-    kill $server
-    wait $server 2>wait.err
+    held_no_more
 done
 run 0 vdi set demo/web --ring on
+
+step "a rewind of a disk that a handler has open drains the ring first, with progress, and turns it on again"
+run 0 snap create demo/web@here
+held drains
+typed "" rewind demo/web --to here --live || die "it was not rewound"
+says out "draining the ring:"
+[[ $(uniq asked | paste -sd,) == "ring-status,ring off,ring-status,rewind,ring on" ]] || die "the handler was asked: $(uniq asked | paste -sd,)"
+held_no_more
+held waits # for ever
+PARALLAX=$PARALLAX_STAGED run 130 rewind demo/web --to here --live &
+waiting=$!
+for _ in {1..200}; do
+    [[ $(grep -c ring-status asked) -gt 3 ]] && break
+    sleep 0.1
+done
+kill -INT "$(pgrep -P "$(pgrep -P "$waiting")" | head -n 1)"
+wait "$waiting" || die "the interrupted rewind failed"
+says err "interrupted while the ring was drained: demo/web was not rewound"
+[[ $(uniq asked | tail -n 1) == "ring on" ]] || die "the ring stays off: $(uniq asked | paste -sd,)"
+! grep -q rewind asked || die "the interrupted rewind went on"
+held_no_more
 
 step "a deleted disk leaves nothing on the ring"
 burst
