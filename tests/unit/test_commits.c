@@ -7,6 +7,13 @@
  *     vdi create              4 commits, 24 flushes: 2 commits for the process alone
  *     recovered after a kill  20 flushes for each of the 64 disks, which then opened again
  *     and close               65 commits, 510 flushes
+ * When the registry lay in a file beside the store (counted by a commit hook of SQLite in both
+ * programs, on a store of 16 GiB with 64 disks of 64 MiB; behind the arrow, today):
+ *     vdi create              4 -> 2 commits
+ *     snap create             6 -> 3
+ *     vdi delete              7 -> 5
+ *     64 LUNs start           67 -> 66: one for each disk's lock, for the kernel opens one by one
+ *     and end                 67 -> 1
  */
 #include <libaio.h>
 #include <signal.h>
