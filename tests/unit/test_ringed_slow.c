@@ -29,10 +29,45 @@ static void fill_ring(unsigned writes, uint64_t bytes)
     CU_ASSERT_EQUAL_FATAL(info_of().records, writes);
 }
 
+static uint64_t write_bytes = WRITE_BYTES;
+
 static void write_again(struct sent *writer, unsigned number)
 {
-    memset(writer->memory, (int)number, WRITE_BYTES);
-    submit(writer, PLX_WRITE, number % 16 * WRITE_BYTES, WRITE_BYTES, WRITE_BYTES);
+    memset(writer->memory, (int)number, write_bytes);
+    submit(writer, PLX_WRITE, number % 16 * WRITE_BYTES, write_bytes, write_bytes);
+}
+
+static void begin_writers(struct sent writers[WRITERS], unsigned *number)
+{
+    for (unsigned i = 0; i < WRITERS; i++) {
+        writers[i].memory = malloc(WRITE_BYTES);
+        write_again(&writers[i], (*number)++);
+    }
+}
+
+/* Those that were acknowledged write again. */
+static unsigned turn_writers(struct sent writers[WRITERS], unsigned *number)
+{
+    unsigned acknowledged = 0;
+
+    for (unsigned i = 0; i < WRITERS; i++)
+        if (!writers[i].under_way) {
+            OK(writers[i].request.result);
+            write_again(&writers[i], (*number)++);
+            acknowledged++;
+        }
+    turn();
+    return acknowledged;
+}
+
+static void end_writers(struct sent writers[WRITERS])
+{
+    for (unsigned i = 0; i < WRITERS; i++) {
+        while (writers[i].under_way)
+            turn();
+        OK(writers[i].request.result);
+        free(writers[i].memory);
+    }
 }
 
 /* While the ring is turned off, writers go on, at half of what is drained: so they cannot keep it
@@ -53,30 +88,83 @@ static void test_slowed(void)
     CU_ASSERT_FATAL(info_of().bytes > PLX_RINGED_LAST_BYTES + 8 * WRITE_BYTES);
     drained = ringed->drain.bytes;
     none_goes = false;
-    for (unsigned i = 0; i < WRITERS; i++) {
-        writers[i].memory = malloc(WRITE_BYTES);
-        write_again(&writers[i], number++);
-    }
+    begin_writers(writers, &number);
     while (ringed->state == PLX_RINGED_SLOW) {
-        for (unsigned i = 0; i < WRITERS; i++)
-            if (!writers[i].under_way) {
-                OK(writers[i].request.result);
-                written += WRITE_BYTES;
-                write_again(&writers[i], number++);
-            }
+        written += turn_writers(writers, &number) * WRITE_BYTES;
         CU_ASSERT(written <= (ringed->drain.bytes - drained) / 2 + WRITERS * WRITE_BYTES);
-        turn();
     }
     CU_ASSERT(written > 0); /* they were not stopped */
     OK(plx_ringed_off(ringed, &fault));
     CU_ASSERT(!is_marked());
-    for (unsigned i = 0; i < WRITERS; i++) {
-        while (writers[i].under_way)
-            turn();
-        free(writers[i].memory);
-    }
+    end_writers(writers);
     for (unsigned i = number - WRITERS; i < number; i++)
         CU_ASSERT(reads_as(vdi, i % 16 * WRITE_BYTES, WRITE_BYTES, (int)(uint8_t)i));
+    close_disk();
+    end(false);
+    ring_segments = SEGMENTS;
+    fixture.open.ops_per_vdi = 0;
+}
+
+/* RINGED_REQUESTS-6. The store is slower than the writers, and the ring nearly full all the time:
+ * it never is full. */
+static void test_paced(void)
+{
+    struct sent writers[WRITERS];
+    unsigned number = 0, written = 0, waited = 0, longest = 0, scarce = 0, full = 0;
+
+    ring_segments = 128;
+    fixture.open.ops_per_vdi = 8;
+    write_bytes = BLOCK;
+    make(83);
+    fill_ring(400, BLOCK);
+    none_goes = false;
+    begin_writers(writers, &number);
+    for (unsigned turns = 0; turns < 6000; turns++) {
+        unsigned acknowledged;
+
+        none_goes = turns % 16 > 1; /* a slow store */
+        acknowledged = turn_writers(writers, &number);
+
+        written += acknowledged;
+        waited = acknowledged ? 0 : waited + 1;
+        longest = waited > longest ? waited : longest;
+        scarce += ringed->scarce;
+        full += ringed->full;
+    }
+    printf(
+        "%u written in 6000 turns, %u of them with little room, %u full, at most %u turns apart ",
+        written, scarce, full, longest);
+    none_goes = false;
+    CU_ASSERT(scarce > 1000);
+    CU_ASSERT_EQUAL(full, 0);
+    end_writers(writers);
+    close_disk();
+    end(false);
+    ring_segments = SEGMENTS;
+    write_bytes = WRITE_BYTES;
+    fixture.open.ops_per_vdi = 0;
+}
+
+/* RINGED_REQUESTS-6. While the store takes nothing, the ring is filled to its end. */
+static void test_filled(void)
+{
+    struct sent writers[WRITERS];
+    unsigned number = 0, scarce = 0;
+
+    ring_segments = 64;
+    fixture.open.ops_per_vdi = 8;
+    make(84);
+    fill_ring(4, WRITE_BYTES);
+    begin_writers(writers, &number);
+    for (unsigned turns = 0; turns < 2000 && !ringed->full; turns++) {
+        turn_writers(writers, &number);
+        scarce += ringed->scarce;
+    }
+    CU_ASSERT(scarce > 0);
+    CU_ASSERT(ringed->full);
+    CU_ASSERT(info_of().records >= 60);
+    none_goes = false;
+    end_writers(writers);
     close_disk();
     end(false);
     ring_segments = SEGMENTS;
@@ -248,6 +336,8 @@ int main(void)
 {
     static const struct suite_test tests[] = {
         {"slowed", test_slowed},
+        {"paced", test_paced},
+        {"filled to its end", test_filled},
         {"lost on the ring", test_lost_on_ring},
         {"discarded, and the power fails", test_discard_cut},
     };

@@ -643,6 +643,8 @@ void plx_ring_chain_get_info(const struct plx_ring_chain *chain,
         .proof = chain->proof_part == PLX_RING_NOWHERE ? 0 : chain->proof,
         .aside = chain->aside,
         .segments = chain->segments,
+        .ring_bytes = chain->ring->segments * chain->ring->segment_bytes,
+        .ring_free = chain->ring->free_parts * chain->ring->segment_bytes,
         .full = chain->full && (chain->waiting || chain->proving),
         .unmarked = chain->set != chain->ring->set,
     };

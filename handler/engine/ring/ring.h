@@ -234,8 +234,9 @@ struct plx_ring_chain_info {
     uint64_t proof;        /* durable on all members; 0: none is */
     uint64_t aside;        /* records of the disk that nothing claimed when the chain was opened */
     uint32_t segments;
-    bool full;     /* what waits can go on only when segments are released */
-    bool unmarked; /* waits for plx_ring_chain_marked() */
+    uint64_t ring_bytes, ring_free; /* of all segments, and of those that nobody has */
+    bool full;                      /* what waits can go on only when segments are released */
+    bool unmarked;                  /* waits for plx_ring_chain_marked() */
 };
 void plx_ring_chain_get_info(const struct plx_ring_chain *chain,
                              struct plx_ring_chain_info *ret_info);

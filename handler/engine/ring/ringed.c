@@ -179,8 +179,7 @@ static void give_up_on(struct plx_ringed *ringed, int error)
 static void begin_slow(struct plx_ringed *ringed)
 {
     go(ringed, PLX_RINGED_SLOW);
-    ringed->slow_bytes = 0;
-    ringed->slow_drained = ringed->drain.bytes;
+    plx_ringed_pace(ringed);
 }
 
 /* RINGED-4 */
@@ -417,6 +416,8 @@ static uint64_t front_due_ns(const struct plx_front *front)
     due_ns = sooner(due_ns, ringed->remark_ns);
     if (drains(ringed))
         due_ns = sooner(due_ns, ringed->drain.resume_ns);
+    if (ringed->scarce && ringed->waiting && plx_ringed_stalled_ns(ringed) > plx_ringed_now(ringed))
+        due_ns = sooner(due_ns, plx_ringed_stalled_ns(ringed));
     return ringed->no_memory || ringed->state == PLX_RINGED_PROVE
                ? plx_min_u64(due_ns, plx_ringed_now(ringed) + RETRY_NS)
                : due_ns;

@@ -329,13 +329,6 @@ static bool is_locked(const struct plx_ringed_op *op)
     return false;
 }
 
-/* While the ring is being turned off, half of what is drained may come. */
-static bool is_slowed(const struct plx_ringed *ringed)
-{
-    return ringed->state == PLX_RINGED_SLOW &&
-           ringed->slow_bytes > (ringed->drain.bytes - ringed->slow_drained) / 2;
-}
-
 /* ---- Windows ---- */
 
 static bool is_unmap(const struct plx_ringed_op *op)
@@ -482,7 +475,7 @@ static int compare(struct plx_ringed_op *op)
 
 static int step_change(struct plx_ringed_op *op)
 {
-    if (is_locked(op) || is_slowed(op->ringed))
+    if (is_locked(op))
         return PLX_WAIT;
     if (op->request->op == PLX_COMPARE_WRITE && !op->compared)
         return begin_compare(op);

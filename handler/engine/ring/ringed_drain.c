@@ -67,6 +67,16 @@ void plx_ringed_answers_fail(struct plx_ringed *ringed, int error)
         plx_ringed_answer(r, error);
 }
 
+/* RINGED_REQUESTS-6. What was taken while nothing was drained is not made up for. */
+static void note_progress(struct plx_ringed *ringed)
+{
+    uint64_t now = plx_ringed_now(ringed);
+
+    if (now >= plx_ringed_stalled_ns(ringed))
+        plx_ringed_pace(ringed);
+    ringed->drain.drained_ns = now;
+}
+
 /* RINGED_DRAIN-3 */
 static void drained(struct plx_ringed *ringed, struct plx_ringed_record *record)
 {
@@ -76,6 +86,8 @@ static void drained(struct plx_ringed *ringed, struct plx_ringed_record *record)
     drain->drained_seq = record->seq;
     drain->bytes += plx_ringed_record_bytes(record);
     drain->bytes_left -= plx_ringed_record_bytes(record);
+    if (ringed->scarce)
+        note_progress(ringed);
     drain->records_left--;
     if (drain->records_left)
         ringed->oldest_ns = record->next->done_ns;
@@ -206,6 +218,32 @@ static int prepare(struct plx_ringed_record *record)
     return plx_ringed_load(record);
 }
 
+/* RINGED_REQUESTS-6 */
+static void look_at_room(struct plx_ringed *ringed, const struct plx_ring_chain_info *info)
+{
+    bool before = ringed->scarce;
+
+    ringed->full = info->full;
+    ringed->scarce = info->ring_free <= info->ring_bytes / (before ? 4 : 8);
+    if (ringed->scarce && !before) {
+        ringed->drain.drained_ns = plx_ringed_now(ringed);
+        plx_ringed_pace(ringed);
+    }
+}
+
+/* Whether it is time for a key frame that makes room. Before the ring is scarce, it is one that
+ * lets go of much; for while it is written, more is taken. */
+static bool room_is_due(const struct plx_ringed *ringed, const struct plx_ring_chain_info *info)
+{
+    uint64_t freed = ringed->drain.bytes - ringed->drain.asked_bytes;
+
+    if (info->full)
+        return true;
+    if (ringed->scarce)
+        return freed >= info->ring_bytes / 16 || plx_ringed_is_drained(ringed);
+    return freed >= info->ring_bytes / 4 && info->ring_free < info->ring_bytes / 2;
+}
+
 /* A key frame names the position, and lets the ring use its segments again. */
 static void ask_for_room(struct plx_ringed *ringed)
 {
@@ -215,15 +253,16 @@ static void ask_for_room(struct plx_ringed *ringed)
     uint64_t now;
 
     plx_ring_chain_get_info(ringed->chain, &info);
-    ringed->full = info.full;
-    if (!info.full || drain->drained_seq <= vdi->record.position.seq || vdi->keyframe.running ||
-        vdi->keyframe.wanted || vdi->log.sticky)
+    look_at_room(ringed, &info);
+    if (!room_is_due(ringed, &info) || drain->drained_seq <= vdi->record.position.seq ||
+        vdi->keyframe.running || vdi->keyframe.wanted || vdi->log.sticky)
         return;
     now = plx_ringed_now(ringed);
     if (vdi->keyframe.error && now - drain->asked_ns < WAIT_MAX_NS)
         return;
     drain->asked_in_vain = vdi->keyframe.error ? drain->asked_in_vain + 1 : 0;
     drain->asked_ns = now;
+    drain->asked_bytes = drain->bytes;
     plx_keyframe_request(vdi, NULL);
 }
 

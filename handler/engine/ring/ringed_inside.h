@@ -17,6 +17,7 @@
 #define PLX_RINGED_MEMORY_DEFAULT (64ull << 20)
 #define PLX_RINGED_LAST_BYTES (1ull << 20) /* that are drained while requests are held */
 #define PLX_RINGED_AHEAD 16u               /* records that are read back before their turn */
+#define PLX_RINGED_STALL_NS 250000000ull   /* without progress: the store does not drain now */
 
 /* ---- Records ---- */
 
@@ -134,7 +135,9 @@ struct plx_ringed_drain {
     uint64_t drained_seq;              /* the store has all up to it */
     uint64_t bytes;                    /* drained so far */
     uint64_t records_left, bytes_left; /* acknowledged, not drained */
-    uint64_t asked_ns; /* when a key frame was asked for, to make room on the ring */
+    uint64_t drained_ns;               /* SCARCE: the last record, or when that began */
+    /* When a key frame was asked for, to make room on the ring, and what was drained by then. */
+    uint64_t asked_ns, asked_bytes;
     unsigned asked_in_vain;
 };
 
@@ -187,6 +190,7 @@ struct plx_ringed {
     uint64_t remark_ns;     /* tried again then; 0: at once */
     uint32_t window_blocks; /* of one WRITE record */
     bool full;              /* the ring is */
+    bool scarce;            /* its room is (RINGED_REQUESTS-6) */
     unsigned items;         /* under way on the ring */
 
     struct plx_ringed_record *first, *last; /* in order */
@@ -210,7 +214,7 @@ struct plx_ringed {
     struct plx_request resize, *resize_order;   /* a RESIZE, and as it is handed on */
     bool draining_for_size, resizing; /* a RESIZE waits, or is under way: changes are held */
     bool no_memory;                   /* an operation waits for memory */
-    uint64_t slow_bytes;              /* SLOW: appended since it began */
+    uint64_t slow_bytes;              /* SLOW, or scarce: appended since that began */
     uint64_t slow_drained;            /* drain.bytes then */
     bool batch_changed;               /* BATCH: something was appended since the last snapshot */
     struct plx_ringed_drain drain;
@@ -247,6 +251,19 @@ static inline struct plx_ring_info plx_ringed_ring_info(const struct plx_ringed_
 static inline uint64_t plx_ringed_memory_most(const struct plx_ringed *ringed)
 {
     return ringed->memory_limit + PLX_RINGED_AHEAD * PLX_RING_WRITE_MAX * PLX_BLOCK_SIZE;
+}
+
+/* What is appended from now on is compared with what is drained from now on. */
+static inline void plx_ringed_pace(struct plx_ringed *ringed)
+{
+    ringed->slow_bytes = 0;
+    ringed->slow_drained = ringed->drain.bytes;
+}
+
+/* Until when writers wait for what is drained to make room (RINGED_REQUESTS-6). */
+static inline uint64_t plx_ringed_stalled_ns(const struct plx_ringed *ringed)
+{
+    return ringed->drain.drained_ns + PLX_RINGED_STALL_NS;
 }
 
 /* Whether changes are held back now. */

@@ -20,6 +20,10 @@
  *     (REQUEST-1). So while a carried write waits for history, or one that the disk was handed
  *     before the ring was turned on, no call waits here for what is behind it: it fails with
  *     NOSPACE. The ring is not turned on then, and synchronous calls end.
+ * RINGED_REQUESTS-6  Writers do not run into a full ring. When only an eighth of it is free, and
+ *     until a quarter is, a disk takes as many bytes as it drains, so its writers have the store's
+ *     speed. Key frames let go of segments meanwhile. Where nothing is drained for a while, as when
+ *     the SAN is gone, writers take what room there is.
  * Loop: the disk's; never blocks.
  * Crash story: nothing is written here.
  */
@@ -61,12 +65,23 @@ static bool is_flush(const struct plx_request *request)
     return request->op == PLX_FLUSH;
 }
 
+/* While the ring is being turned off, half of what is drained may come; RINGED_REQUESTS-6. */
+static bool is_slowed(const struct plx_ringed *ringed)
+{
+    uint64_t drained = ringed->drain.bytes - ringed->slow_drained;
+
+    if (ringed->state == PLX_RINGED_SLOW)
+        return ringed->slow_bytes > drained / 2;
+    return ringed->scarce && ringed->slow_bytes > drained &&
+           plx_ringed_now(ringed) < plx_ringed_stalled_ns(ringed);
+}
+
 static bool may_begin(const struct plx_ringed *ringed, const struct plx_request *request)
 {
     if (is_read(request) || is_flush(request))
         return ringed->free_op_count > 0;
     /* RINGED_REQUESTS-1 */
-    return !plx_ringed_holds(ringed) && ringed->free_op_count > CHANGES_KEEP;
+    return !plx_ringed_holds(ringed) && ringed->free_op_count > CHANGES_KEEP && !is_slowed(ringed);
 }
 
 /* RINGED_REQUESTS-4 */
