@@ -102,6 +102,13 @@ static int refuse_loss(struct plx_cli *cli, const struct plx_rebuilt *rebuilt, c
                             "accept-older' accepts it",
                             store, rebuilt->older_records, plx_plural(rebuilt->older_records),
                             plx_is_or_are(rebuilt->older_records));
+    if (rebuilt->unknown_origins)
+        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                            "store %s: the origin of %" PRIu64
+                            " clone%s is not known any more, and whose snapshots %s; no snapshot "
+                            "of another virtual disk goes meanwhile, and all else works",
+                            store, rebuilt->unknown_origins, plx_plural(rebuilt->unknown_origins),
+                            rebuilt->unknown_origins == 1 ? "it needs" : "they need");
     if (rebuilt->sealed_extents)
         return plx_cli_fail(cli, PLX_ERR_CORRUPT,
                             "store %s: %" PRIu64
@@ -147,11 +154,11 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
                  plx_plural(rebuilt.disks), rebuilt.deleted);
     if (cli->json)
         plx_out_json(json_pack(
-            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "name", known.name, "uuid", known.uuid,
+            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "name", known.name, "uuid", known.uuid,
             "dry_run", options.dry_run, "vdis", (json_int_t)rebuilt.disks, "deleted",
             (json_int_t)rebuilt.deleted, "lost_records", (json_int_t)rebuilt.lost_records,
-            "older_records", (json_int_t)rebuilt.older_records, "lost_labels",
-            (json_int_t)rebuilt.lost_labels, "sealed_extents", (json_int_t)rebuilt.sealed_extents,
+            "older_records", (json_int_t)rebuilt.older_records, "unknown_origins",
+            (json_int_t)rebuilt.unknown_origins, "lost_labels", (json_int_t)rebuilt.lost_labels, "sealed_extents", (json_int_t)rebuilt.sealed_extents,
             "newer_extents", (json_int_t)rebuilt.newer_extents, "older_volume",
             rebuilt.first_back || rebuilt.further_back));
     rc = refuse_loss(cli, &rebuilt, known.name, options.dry_run);
