@@ -52,6 +52,22 @@ static int find_volumes(struct plx_cli *cli, struct plx_volumes_given *volumes,
     return 0;
 }
 
+/* A volume that is not there: exit status 6, as of all other commands. */
+static int name_missing(struct plx_cli *cli, const struct plx_known *store, int rc)
+{
+    struct plx_fault why = cli->fault;
+
+    if (rc != PLX_ERR_NOT_FOUND)
+        return rc;
+    if (cli->count)
+        return plx_known_missing(store, rc, &cli->fault);
+    return plx_cli_fail(cli, PLX_ERR_MISSING,
+                        "%s; connect or restore the volume, or give the path where it lies now: "
+                        "'parallax store scan' shows those that are block devices, and 'parallax "
+                        "store scan FILE...' what files are",
+                        why.text);
+}
+
 #define NOT_YET                                                                                    \
     "put the newer one back first, for after the rebuild it is too late; when you have seen that " \
     "there is none, add --i-checked-there-is-no-newer-one"
@@ -142,6 +158,7 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
     options.count = volumes.count;
     rc = plx_rebuild(&options, &known, &rebuilt, &cli->fault);
     plx_progress_end(&progress);
+    rc = name_missing(cli, &store, rc);
     plx_known_done(&store);
     if (rc)
         return rc;
@@ -154,12 +171,13 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
                  plx_plural(rebuilt.disks), rebuilt.deleted);
     if (cli->json)
         plx_out_json(json_pack(
-            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "name", known.name, "uuid", known.uuid,
-            "dry_run", options.dry_run, "vdis", (json_int_t)rebuilt.disks, "deleted",
+            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "name", known.name, "uuid",
+            known.uuid, "dry_run", options.dry_run, "vdis", (json_int_t)rebuilt.disks, "deleted",
             (json_int_t)rebuilt.deleted, "lost_records", (json_int_t)rebuilt.lost_records,
             "older_records", (json_int_t)rebuilt.older_records, "unknown_origins",
-            (json_int_t)rebuilt.unknown_origins, "lost_labels", (json_int_t)rebuilt.lost_labels, "sealed_extents", (json_int_t)rebuilt.sealed_extents,
-            "newer_extents", (json_int_t)rebuilt.newer_extents, "older_volume",
+            (json_int_t)rebuilt.unknown_origins, "lost_labels", (json_int_t)rebuilt.lost_labels,
+            "sealed_extents", (json_int_t)rebuilt.sealed_extents, "newer_extents",
+            (json_int_t)rebuilt.newer_extents, "older_volume",
             rebuilt.first_back || rebuilt.further_back));
     rc = refuse_loss(cli, &rebuilt, known.name, options.dry_run);
     plx_known_done(&known);

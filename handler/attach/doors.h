@@ -47,6 +47,14 @@ bool plx_door_is_back(const struct plx_registry_vdi *row, const struct plx_vdi_i
  * current. REGISTRY: another live disk's record is there. */
 int plx_door_is_gone(struct plx_store *store, const struct plx_registry_vdi *row, bool *ret_back,
                      struct plx_fault *fault);
+/* Whether the row's slot has the disk's record, in whatever state. */
+bool plx_door_is_there(struct plx_store *store, const struct plx_registry_vdi *row);
+
+#define PLX_ORIGIN_TEXT 512
+/* What there is to tell of the origin of a clone, or of a row that is none: "" (COMPARE-11). Errors
+ * are the registry's. */
+int plx_door_tell_origin(struct plx_store *store, struct plx_registry *registry,
+                         const struct plx_registry_vdi *row, char ret_text[PLX_ORIGIN_TEXT]);
 
 /* Whether an extent is newer than the registry knows (DOORS-4). row: one that the registry does not
  * have is of an unused extent. states: of its header, as far as they are known to be durable. */

@@ -71,8 +71,8 @@ static void shared(void *context, const struct plx_shared *shared)
 {
     struct asked *asked = context;
     const struct rebuild *r = asked->r;
-    const struct pair pair = {
-        {live_in_slot(r, shared->slot[0]), live_in_slot(r, shared->slot[1])}, shared->older};
+    const struct pair pair = {{live_in_slot(r, shared->slot[0]), live_in_slot(r, shared->slot[1])},
+                              shared->older};
 
     if (pair.disk[0] == r->vdi_count || pair.disk[1] == r->vdi_count)
         return;
@@ -96,8 +96,7 @@ static int refuse(struct rebuild *r, size_t disk)
 
     row->written = (struct plx_registry_written){row->epoch + 1, 1};
     r->rebuilt.older_records++;
-    error =
-        plx_rebuilding_registry_fault(r, r->file, plx_registry_import_vdis(r->file, row, 1));
+    error = plx_rebuilding_registry_fault(r, r->file, plx_registry_import_vdis(r->file, row, 1));
     return error ? error : plx_rebuilding_keep_labels(r, row->id);
 }
 
@@ -221,41 +220,24 @@ int plx_rebuilding_ask_disks(struct rebuild *r)
     return error;
 }
 
-/* REBUILD-13. PLX_ERR_NOT_FOUND: nothing leads from the disk to one that is not a clone. */
-static int find_origin(struct rebuild *r, const struct plx_registry_vdi *disk)
-{
-    struct plx_registry_vdi row = *disk;
-    int error = 0;
-
-    for (uint32_t steps = 0; *row.parent && steps <= r->info.vdi_slots && !error; steps++) {
-        char parent[sizeof row.parent];
-
-        memcpy(parent, row.parent, sizeof parent);
-        error = plx_registry_vdi_get_by_id(r->file, parent, &row);
-    }
-    return error;
-}
-
+/* REBUILD-13 */
 int plx_rebuilding_tell_unknown_origins(struct rebuild *r)
 {
+    struct plx_registry_vdi origin;
+    char text[PLX_ORIGIN_TEXT];
     int error = 0;
 
     for (size_t i = 0; i < r->vdi_count && !error; i++) {
         const struct plx_registry_vdi *row = &r->vdis[i];
 
-        error = row->deleted ? 0 : find_origin(r, row);
-        if (error != PLX_ERR_NOT_FOUND) {
-            error = plx_rebuilding_registry_fault(r, r->file, error);
-            continue;
+        error = *row->parent ? plx_registry_vdi_get_by_id(r->file, row->parent, &origin) : 0;
+        if (error == PLX_ERR_NOT_FOUND) {
+            r->rebuilt.unknown_origins++;
+            error = plx_door_tell_origin(r->store, r->file, row, text);
+            if (!error)
+                plx_rebuilding_tell_lost(r, "%s", text);
         }
-        error = 0;
-        r->rebuilt.unknown_origins++;
-        plx_rebuilding_tell_lost(
-            r,
-            "virtual disk %.120s descends from one that is not known any more, so nobody knows "
-            "whose snapshots it needs: no snapshot of another one goes before it is deleted; "
-            "'parallax vdi export' and 'vdi import' make a copy that needs none",
-            row->name);
+        error = plx_rebuilding_registry_fault(r, r->file, error);
     }
     return error;
 }

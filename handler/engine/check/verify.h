@@ -42,8 +42,8 @@ struct plx_suspect {
 
 /* What a user of a block says of its contents. */
 enum plx_content {
-    PLX_CONTENT_DATA, /* the user has written it. It may have been written again in place */
-    PLX_CONTENT_NODE, /* the user has written it, and nothing else since */
+    PLX_CONTENT_DATA,   /* the user has written it. It may have been written again in place */
+    PLX_CONTENT_NODE,   /* the user has written it, and nothing else since */
     PLX_CONTENT_HEADER, /* of a log segment: the same */
     PLX_CONTENT_OPEN,   /* in a log segment: it may not be written yet */
 };

@@ -630,7 +630,8 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
         if (!join_segment(v, &log, s, &header, s < end))
             break;
         if (s > last && addr != record->next_addr && v->mode != PLX_VERIFY_BEHIND)
-            plx_verify_segment(v, addr, s, true); /* the record's own segments are claimed already */
+            plx_verify_segment(v, addr, s,
+                               true); /* the record's own segments are claimed already */
         walk_from(v, &log, s, addr, header.start);
         s = log.segment;
         if (s == last && record->keyframe.pos % bytes > PLX_SEGMENT_HEADER_BYTES &&

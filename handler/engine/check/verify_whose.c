@@ -35,10 +35,10 @@ static int is_its_own(struct plx_verify *v, const struct plx_use *use)
     if (use->named || use->content == PLX_CONTENT_OPEN)
         return 0;
     if (use->content != PLX_CONTENT_HEADER)
-        return !use->checksum                       ? 0
-               : use->checksum == holds             ? 1
+        return !use->checksum                     ? 0
+               : use->checksum == holds           ? 1
                : use->content == PLX_CONTENT_NODE ? -1
-                                                    : 0;
+                                                  : 0;
     if (plx_vdi_record_read(v->store, use->slot, &record, &which, NULL))
         return 0;
     return plx_format_segment_decode(v->block, &v->store->info.id, &record.id, use->segment,
