@@ -524,22 +524,35 @@ static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *r
 }
 
 /* COMPARE-11 */
+static void compare_origin(struct compare *c, const struct plx_registry_vdi *origin,
+                           const struct plx_registry_vdi *live, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(live[i].parent, origin->id) == 0 && !plx_door_is_there(c->store, origin))
+            differs(c, PLX_FINDING_INFO, live[i].name,
+                    "virtual disk %s is a clone of %s, which was deleted and whose record in slot "
+                    "%u of the store is gone: only the registry knows whose snapshots the clone "
+                    "needs",
+                    live[i].name, origin->name, origin->slot);
+}
+
 static int compare_origins(struct compare *c, const struct plx_registry_vdi *live, size_t count)
 {
-    struct plx_registry_vdi *gone = NULL;
-    size_t gone_count = 0;
+    struct plx_registry_vdi *gone = NULL, *strays = NULL;
+    size_t gone_count = 0, stray_count = 0;
+    char text[PLX_STRAY_TEXT];
     int error = plx_registry_vdi_list(c->registry, c->row.id, true, NULL, 0, &gone, &gone_count);
 
-    char text[PLX_ORIGIN_TEXT];
-
-    for (size_t i = 0; i < count + gone_count && !error; i++) {
-        const struct plx_registry_vdi *row = i < count ? &live[i] : &gone[i - count];
-
-        error = plx_door_tell_origin(c->store, c->registry, row, text);
-        if (!error && text[0])
-            differs(c, PLX_FINDING_INFO, row->name, "%s", text);
+    if (!error)
+        error = plx_registry_vdi_strays(c->registry, c->row.id, &strays, &stray_count);
+    for (size_t i = 0; i < gone_count && !error; i++)
+        compare_origin(c, &gone[i], live, count);
+    for (size_t i = 0; i < stray_count && !error; i++) {
+        plx_door_tell_stray(&strays[i], text);
+        differs(c, PLX_FINDING_INFO, strays[i].name, "%s", text);
     }
     free(gone);
+    free(strays);
     return error ? plx_registry_fault(c->registry, error, c->fault) : 0;
 }
 

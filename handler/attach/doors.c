@@ -163,29 +163,14 @@ bool plx_door_is_there(struct plx_store *store, const struct plx_registry_vdi *r
     return strcmp(id, row->id) == 0;
 }
 
-int plx_door_tell_origin(struct plx_store *store, struct plx_registry *registry,
-                         const struct plx_registry_vdi *row, char ret_text[PLX_ORIGIN_TEXT])
+void plx_door_tell_stray(const struct plx_registry_vdi *row, char ret_text[PLX_STRAY_TEXT])
 {
-    struct plx_registry_vdi origin;
-    int error;
-
-    ret_text[0] = 0;
-    if (!*row->parent)
-        return 0;
-    error = plx_registry_vdi_get_by_id(registry, row->parent, &origin);
-    if (error == PLX_ERR_NOT_FOUND)
-        snprintf(ret_text, PLX_ORIGIN_TEXT,
-                 "virtual disk %.120s%s is a clone of one that is not known any more, so nobody "
-                 "knows whose snapshots it needs: no snapshot of another virtual disk goes while "
-                 "it is there; 'parallax vdi export' and 'vdi import' make a copy that needs none",
-                 row->name, row->deleted ? " (deleted)" : "");
-    else if (!error && origin.deleted && !plx_door_is_there(store, &origin))
-        snprintf(ret_text, PLX_ORIGIN_TEXT,
-                 "virtual disk %.120s%s is a clone of %.120s, which was deleted and whose record "
-                 "in slot %u of the store is gone: only the registry knows whose snapshots the "
-                 "clone needs",
-                 row->name, row->deleted ? " (deleted)" : "", origin.name, origin.slot);
-    return error == PLX_ERR_NOT_FOUND ? 0 : error;
+    snprintf(
+        ret_text, PLX_STRAY_TEXT,
+        "virtual disk %.120s%s is a clone of one that is not known any more, so nobody knows "
+        "whose snapshots it needs: no snapshot of another virtual disk goes while it is there; "
+        "'parallax vdi export' and 'vdi import' make a copy that needs none",
+        row->name, row->deleted ? " (deleted)" : "");
 }
 
 static int refuse_newer(const struct plx_registry_vdi *row, struct plx_fault *fault)

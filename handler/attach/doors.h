@@ -50,11 +50,9 @@ int plx_door_is_gone(struct plx_store *store, const struct plx_registry_vdi *row
 /* Whether the row's slot has the disk's record, in whatever state. */
 bool plx_door_is_there(struct plx_store *store, const struct plx_registry_vdi *row);
 
-#define PLX_ORIGIN_TEXT 512
-/* What there is to tell of the origin of a clone, or of a row that is none: "" (COMPARE-11). Errors
- * are the registry's. */
-int plx_door_tell_origin(struct plx_store *store, struct plx_registry *registry,
-                         const struct plx_registry_vdi *row, char ret_text[PLX_ORIGIN_TEXT]);
+#define PLX_STRAY_TEXT 512
+/* What there is to tell of a clone whose origin is not known (HOLDS-9). */
+void plx_door_tell_stray(const struct plx_registry_vdi *row, char ret_text[PLX_STRAY_TEXT]);
 
 /* Whether an extent is newer than the registry knows (DOORS-4). row: one that the registry does not
  * have is of an unused extent. states: of its header, as far as they are known to be durable. */

@@ -225,7 +225,7 @@ static int make_file(struct rebuild *r)
     if (!error)
         error = plx_rebuilding_ask_disks(r);
     if (!error)
-        error = plx_rebuilding_tell_unknown_origins(r);
+        error = plx_rebuilding_tell_strays(r);
     if (!error)
         error = plx_rebuilding_registry_fault(r, r->file, plx_registry_check(r->file));
     return error;

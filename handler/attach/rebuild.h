@@ -13,15 +13,15 @@ struct plx_rebuilt {
     uint64_t disks, deleted; /* virtual disks */
     uint64_t lost_records; /* slots whose record cannot be read: a disk, or one that was deleted; or
                               does not hold the disk that the old registry knows there */
-    uint64_t older_records;   /* of disks that are refused: they went back (doors.h) */
-    uint64_t unknown_origins; /* clones of disks that are not known any more */
-    uint64_t lost_labels;     /* disks whose labels were not all read */
-    bool unknown;             /* the old registry could not be read */
-    uint64_t newer_extents;   /* of further volumes: REBUILD-11 */
-    bool first_back;          /* the same, as the volumes' numbers say */
-    bool further_back;        /* a further volume went back: REBUILD-12 */
-    uint64_t sealed_extents;  /* whose header or bitmap is damaged or went back: nothing is
-                                 allocated in them */
+    uint64_t older_records;  /* of disks that are refused: they went back (doors.h) */
+    size_t unknown_origins;  /* clones of disks that are not known any more */
+    uint64_t lost_labels;    /* disks whose labels were not all read */
+    bool unknown;            /* the old registry could not be read */
+    uint64_t newer_extents;  /* of further volumes: REBUILD-11 */
+    bool first_back;         /* the same, as the volumes' numbers say */
+    bool further_back;       /* a further volume went back: REBUILD-12 */
+    uint64_t sealed_extents; /* whose header or bitmap is damaged or went back: nothing is
+                                allocated in them */
 };
 
 /* The volumes of one store, all of them. Either the new registry takes the old one's place as a

@@ -221,23 +221,18 @@ int plx_rebuilding_ask_disks(struct rebuild *r)
 }
 
 /* REBUILD-13 */
-int plx_rebuilding_tell_unknown_origins(struct rebuild *r)
+int plx_rebuilding_tell_strays(struct rebuild *r)
 {
-    struct plx_registry_vdi origin;
-    char text[PLX_ORIGIN_TEXT];
-    int error = 0;
+    struct plx_registry_vdi *list = NULL;
+    char text[PLX_STRAY_TEXT];
+    int error = plx_registry_vdi_strays(r->file, r->row, &list, &r->rebuilt.unknown_origins);
 
-    for (size_t i = 0; i < r->vdi_count && !error; i++) {
-        const struct plx_registry_vdi *row = &r->vdis[i];
-
-        error = *row->parent ? plx_registry_vdi_get_by_id(r->file, row->parent, &origin) : 0;
-        if (error == PLX_ERR_NOT_FOUND) {
-            r->rebuilt.unknown_origins++;
-            error = plx_door_tell_origin(r->store, r->file, row, text);
-            if (!error)
-                plx_rebuilding_tell_lost(r, "%s", text);
-        }
-        error = plx_rebuilding_registry_fault(r, r->file, error);
+    if (error)
+        return plx_rebuilding_registry_fault(r, r->file, error);
+    for (size_t i = 0; i < r->rebuilt.unknown_origins; i++) {
+        plx_door_tell_stray(&list[i], text);
+        plx_rebuilding_tell_lost(r, "%s", text);
     }
-    return error;
+    free(list);
+    return 0;
 }

@@ -72,6 +72,6 @@ int plx_rebuilding_tell_newer(struct rebuild *r);
 /* rebuild_disks.c: REBUILD-9, REBUILD-12, REBUILD-14 */
 int plx_rebuilding_ask_disks(struct rebuild *r);
 /* REBUILD-13: the clones whose origin is not known. */
-int plx_rebuilding_tell_unknown_origins(struct rebuild *r);
+int plx_rebuilding_tell_strays(struct rebuild *r);
 
 #endif
