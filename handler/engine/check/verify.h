@@ -49,7 +49,7 @@ enum plx_content {
 };
 
 /* That the disk being read uses a block. */
-struct plx_claim {
+struct plx_block_claim {
     uint64_t addr;
     uint64_t vblock;   /* block of the disk, or PLX_NO_VBLOCK */
     uint64_t segment;  /* with PLX_CONTENT_HEADER: its number */
@@ -64,7 +64,7 @@ struct plx_claim {
 /* One user of a suspect, found in the second look. */
 struct plx_use {
     uint64_t addr, vblock, generation; /* generation: of the record that was read */
-    uint64_t segment;                  /* this and the next two: as in struct plx_claim */
+    uint64_t segment;                  /* this and the next two: as in struct plx_block_claim */
     uint32_t checksum;
     enum plx_content content;
     uint32_t slot;
@@ -224,7 +224,7 @@ bool plx_verify_is_unused(const struct plx_verify *v, uint64_t addr);
 /* ---- verify_claims.c ---- */
 
 /* Claims a block for v->record. A claim that does not fit the earlier ones makes it a suspect. */
-void plx_verify_claim(struct plx_verify *v, const struct plx_claim *claim);
+void plx_verify_claim(struct plx_verify *v, const struct plx_block_claim *claim);
 #define PLX_NOT_BEGUN UINT64_MAX
 /* number: the segment's; PLX_NOT_BEGUN: its header may not be written yet. */
 void plx_verify_segment(struct plx_verify *v, uint64_t addr, uint64_t number, bool named);

@@ -52,7 +52,7 @@ static bool is_foreign(const struct plx_verify *v, uint64_t addr)
     return !v->record->owner || number >= v->extents || v->owners[number] != v->record->owner;
 }
 
-void plx_verify_claim(struct plx_verify *v, const struct plx_claim *claim)
+void plx_verify_claim(struct plx_verify *v, const struct plx_block_claim *claim)
 {
     uint64_t addr = claim->addr;
     bool read = plx_verify_has(v, PLX_MARK_REACHED, addr),
@@ -104,13 +104,14 @@ void plx_verify_segment(struct plx_verify *v, uint64_t addr, uint64_t number, bo
     }
     for (uint64_t i = 0; i < blocks; i++) {
         bool header = i == 0 && number != PLX_NOT_BEGUN;
-        const struct plx_claim claim = {.addr = addr + i,
-                                        .vblock = PLX_NO_VBLOCK,
-                                        .segment = number,
-                                        .content = header ? PLX_CONTENT_HEADER : PLX_CONTENT_OPEN,
-                                        .what = "log segment",
-                                        .writable = true,
-                                        .named = named};
+        const struct plx_block_claim claim = {.addr = addr + i,
+                                              .vblock = PLX_NO_VBLOCK,
+                                              .segment = number,
+                                              .content =
+                                                  header ? PLX_CONTENT_HEADER : PLX_CONTENT_OPEN,
+                                              .what = "log segment",
+                                              .writable = true,
+                                              .named = named};
 
         plx_verify_claim(v, &claim);
     }

@@ -140,13 +140,13 @@ static void claim_tree(struct plx_verify *v, struct log_walk *log, const struct 
 static void claim_change(struct plx_verify *v, const struct plx_change *change, bool writable,
                          bool named, bool snapshot)
 {
-    const struct plx_claim claim = {.addr = change->addr,
-                                    .vblock = change->vblock,
-                                    .checksum = change->checksum,
-                                    .what = "data",
-                                    .writable = writable,
-                                    .named = named,
-                                    .snapshot = snapshot};
+    const struct plx_block_claim claim = {.addr = change->addr,
+                                          .vblock = change->vblock,
+                                          .checksum = change->checksum,
+                                          .what = "data",
+                                          .writable = writable,
+                                          .named = named,
+                                          .snapshot = snapshot};
 
     plx_verify_claim(v, &claim);
 }

@@ -30,12 +30,12 @@ static bool leaf_entry(struct plx_verify *v, const struct plx_tree_walk *walk, u
     uint64_t addr = plx_entry_addr(entry);
     bool common = plx_addr_is_common(addr), shared = read_only || walk->read_only || common;
     bool snapshot = walk->exclude != NULL, known;
-    const struct plx_claim claim = {.addr = addr,
-                                    .vblock = at,
-                                    .checksum = plx_entry_checksum(entry),
-                                    .what = "data",
-                                    .writable = !shared,
-                                    .snapshot = snapshot};
+    const struct plx_block_claim claim = {.addr = addr,
+                                          .vblock = at,
+                                          .checksum = plx_entry_checksum(entry),
+                                          .what = "data",
+                                          .writable = !shared,
+                                          .snapshot = snapshot};
 
     if (walk->index) {
         if (at >= walk->first_segment && at < walk->last_segment)
@@ -104,14 +104,14 @@ static bool walk_node(struct plx_verify *v, const struct plx_tree_walk *walk, ui
     uint8_t *node =
         v->nodes + (size_t)(level - 1 + (walk->index ? PLX_LEVELS_MAX : 0)) * PLX_BLOCK_SIZE;
     bool shared = read_only || walk->read_only, known, all = true;
-    const struct plx_claim claim = {.addr = addr,
-                                    .vblock = PLX_NO_VBLOCK,
-                                    .checksum = plx_entry_checksum(entry),
-                                    .content = PLX_CONTENT_NODE,
-                                    .what = walk->index ? "node of the log's index" : "node",
-                                    .writable = !shared,
-                                    .named = walk->nodes_only,
-                                    .snapshot = walk->exclude != NULL};
+    const struct plx_block_claim claim = {.addr = addr,
+                                          .vblock = PLX_NO_VBLOCK,
+                                          .checksum = plx_entry_checksum(entry),
+                                          .content = PLX_CONTENT_NODE,
+                                          .what = walk->index ? "node of the log's index" : "node",
+                                          .writable = !shared,
+                                          .named = walk->nodes_only,
+                                          .snapshot = walk->exclude != NULL};
 
     if (v->error)
         return true;
