@@ -1,8 +1,10 @@
 /* cmd_registry.c - parallax store: rebuild-registry, export-registry; vdi: accept-older, forget.
  * Registries rebuilt, and what is given up of what they had lost. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "attach/doors.h"
 #include "attach/rebuild.h"
@@ -50,6 +52,29 @@ static int find_volumes(struct plx_cli *cli, struct plx_volumes_given *volumes,
     for (unsigned v = 0; v < ret_store->volumes; v++)
         volumes->path[v] = ret_store->volume[v];
     return 0;
+}
+
+/* A volume that is not there: exit status 6, as of all other commands. */
+static int name_missing(struct plx_cli *cli, const struct plx_known *store,
+                        const struct plx_volumes_given *volumes, int rc)
+{
+    struct plx_fault why = cli->fault;
+    bool there = true;
+    struct stat st;
+
+    if (rc != PLX_ERR_NOT_FOUND)
+        return rc;
+    if (cli->count)
+        return plx_known_missing(store, rc, &cli->fault);
+    for (unsigned i = 0; i < volumes->count; i++)
+        there = there && (!stat(volumes->path[i], &st) || errno != ENOENT);
+    if (there) /* another file was meant */
+        return rc;
+    return plx_cli_fail(cli, PLX_ERR_MISSING,
+                        "%s; connect or restore the volume, or give the path where it lies now: "
+                        "'parallax store scan' shows those that are block devices, and 'parallax "
+                        "store scan FILE...' what files are",
+                        why.text);
 }
 
 #define NOT_YET                                                                                    \
@@ -102,6 +127,13 @@ static int refuse_loss(struct plx_cli *cli, const struct plx_rebuilt *rebuilt, c
                             "accept-older' accepts it",
                             store, rebuilt->older_records, plx_plural(rebuilt->older_records),
                             plx_is_or_are(rebuilt->older_records));
+    if (rebuilt->unknown_origins)
+        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                            "store %s: the origin of %zu clone%s is not known any more, and whose "
+                            "snapshots %s; no snapshot of another virtual disk goes meanwhile, "
+                            "and all else works",
+                            store, rebuilt->unknown_origins, plx_plural(rebuilt->unknown_origins),
+                            rebuilt->unknown_origins == 1 ? "it needs" : "they need");
     if (rebuilt->sealed_extents)
         return plx_cli_fail(cli, PLX_ERR_CORRUPT,
                             "store %s: %" PRIu64
@@ -135,6 +167,7 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
     options.count = volumes.count;
     rc = plx_rebuild(&options, &known, &rebuilt, &cli->fault);
     plx_progress_end(&progress);
+    rc = name_missing(cli, &store, &volumes, rc);
     plx_known_done(&store);
     if (rc)
         return rc;
@@ -147,12 +180,13 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
                  plx_plural(rebuilt.disks), rebuilt.deleted);
     if (cli->json)
         plx_out_json(json_pack(
-            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "name", known.name, "uuid", known.uuid,
-            "dry_run", options.dry_run, "vdis", (json_int_t)rebuilt.disks, "deleted",
+            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "name", known.name, "uuid",
+            known.uuid, "dry_run", options.dry_run, "vdis", (json_int_t)rebuilt.disks, "deleted",
             (json_int_t)rebuilt.deleted, "lost_records", (json_int_t)rebuilt.lost_records,
-            "older_records", (json_int_t)rebuilt.older_records, "lost_labels",
-            (json_int_t)rebuilt.lost_labels, "sealed_extents", (json_int_t)rebuilt.sealed_extents,
-            "newer_extents", (json_int_t)rebuilt.newer_extents, "older_volume",
+            "older_records", (json_int_t)rebuilt.older_records, "unknown_origins",
+            (json_int_t)rebuilt.unknown_origins, "lost_labels", (json_int_t)rebuilt.lost_labels,
+            "sealed_extents", (json_int_t)rebuilt.sealed_extents, "newer_extents",
+            (json_int_t)rebuilt.newer_extents, "older_volume",
             rebuilt.first_back || rebuilt.further_back));
     rc = refuse_loss(cli, &rebuilt, known.name, options.dry_run);
     plx_known_done(&known);

@@ -180,9 +180,9 @@ const struct plx_command plx_commands[] = {
      "the store's structures. Give the store, or every volume if it is not known here. The new "
      "registry replaces the old one as a whole, or nothing changes. What cannot be read is listed, "
      "the exit status is 5, and its blocks are kept until 'vdi forget --lost'. So are virtual "
-     "disks of the old registry that the store no longer holds. Virtual disks whose record went "
-     "back to an older state are refused until 'vdi accept-older'. Of a volume that went back to "
-     "an older state, put the newer one back first. Refused while anybody has the store open.",
+     "disks of the old registry that the store no longer holds. Virtual disks that went back to an "
+     "older state are refused until 'vdi accept-older'. Of a volume that went back, put the newer "
+     "one back first. Refused while anybody has the store open.",
      "store rebuild-registry --volume /srv/demo.plx --dry-run\n"
      "store rebuild-registry demo",
      OPTIONS({"volume", "PATH...", "once for each volume, if the store is not known here"},

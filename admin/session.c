@@ -167,6 +167,8 @@ json_t *plx_session_doubt(struct plx_cli *cli)
 
 /* What the schema says of a store in doubt, which cannot say what was seen (0007_trust.sql). */
 #define SCHEMA_ON_DOUBT "the registry has lost writes ("
+/* The same, of clones whose origin is not known (0008_origins.sql). */
+#define SCHEMA_ON_ORIGIN "the origin of a clone is not known"
 
 /* Refused by what is noted in the registry. What a command saw that succeeded is said as well. */
 int plx_session_name_doubt(struct plx_cli *cli, int rc)
@@ -187,10 +189,11 @@ int plx_session_name_doubt(struct plx_cli *cli, int rc)
         tell_doubt(cli, &row);
         return 0;
     }
-    if (!row.doubt[0] && (plx_registry_lost_list(s->registry, row.id, &lost, &count) || !count))
+    memcpy(said, cli->fault.text, sizeof said);
+    if (!row.doubt[0] && !strstr(said, SCHEMA_ON_ORIGIN) &&
+        (plx_registry_lost_list(s->registry, row.id, &lost, &count) || !count))
         return rc;
     free(lost);
-    memcpy(said, cli->fault.text, sizeof said);
     if (row.doubt[0] && strstr(said, SCHEMA_ON_DOUBT))
         return plx_cli_fail(cli, PLX_ERR_DOUBT, "store %s is in doubt: %s%s", row.name, row.doubt,
                             plx_registry_doubt_advice(&row));

@@ -33,6 +33,9 @@
  * COMPARE-10  An extent that is newer than the registry knows (DOORS-4) is told as that and as
  *     nothing else. What else differs follows from it, and its advice would come before the one to
  *     put the newer volume 0 back.
+ * COMPARE-11  A deleted disk from which a clone descends is needed: its row leads to the snapshots
+ *     that the clone needs (HOLDS-5). That its record is gone from the store loses nothing while
+ *     the registry is there, and is told, as is a clone of a disk that has no row (HOLDS-9).
  */
 #include "attach/compare.h"
 
@@ -520,13 +523,45 @@ static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *r
     return error ? error : compare_protection(c, ret_vdi, id);
 }
 
+/* COMPARE-11 */
+static void compare_origin(struct compare *c, const struct plx_registry_vdi *origin,
+                           const struct plx_registry_vdi *live, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(live[i].parent, origin->id) == 0 && !plx_door_is_there(c->store, origin))
+            differs(c, PLX_FINDING_INFO, live[i].name,
+                    "virtual disk %s is a clone of %s, which was deleted and whose record in slot "
+                    "%u of the store is gone: only the registry knows whose snapshots the clone "
+                    "needs",
+                    live[i].name, origin->name, origin->slot);
+}
+
+static int compare_origins(struct compare *c, const struct plx_registry_vdi *live, size_t count)
+{
+    struct plx_registry_vdi *gone = NULL, *strays = NULL;
+    size_t gone_count = 0, stray_count = 0;
+    char text[PLX_STRAY_TEXT];
+    int error = plx_registry_vdi_list(c->registry, c->row.id, true, NULL, 0, &gone, &gone_count);
+
+    if (!error)
+        error = plx_registry_vdi_strays(c->registry, c->row.id, &strays, &stray_count);
+    for (size_t i = 0; i < gone_count && !error; i++)
+        compare_origin(c, &gone[i], live, count);
+    for (size_t i = 0; i < stray_count && !error; i++) {
+        plx_door_tell_stray(&strays[i], text);
+        differs(c, PLX_FINDING_INFO, strays[i].name, "%s", text);
+    }
+    free(gone);
+    free(strays);
+    return error ? plx_registry_fault(c->registry, error, c->fault) : 0;
+}
+
 static int compare_vdis(struct compare *c)
 {
     struct plx_slot_scan scan = {0};
     struct plx_registry_vdi *list;
     struct plx_vdi_info vdi;
     size_t count = 0;
-    char id[37];
     bool live;
     int error = 0;
 
@@ -537,21 +572,17 @@ static int compare_vdis(struct compare *c)
     error = plx_registry_vdi_list(c->registry, c->row.id, false, NULL, 0, &list, &count);
     if (error)
         return plx_registry_fault(c->registry, error, c->fault);
-    for (size_t i = 0; i < count; i++) {
-        if (plx_vdi_read_info(c->store, list[i].slot, &vdi, NULL) == 0) {
-            plx_uuid_text(&vdi.id, id);
-            if (strcmp(id, list[i].id) == 0)
-                continue;
-        }
-        if (!list[i].owner) /* else it is being made (ATTACH-3) */
+    for (size_t i = 0; i < count; i++)
+        if (!list[i].owner &&
+            !plx_door_is_there(c->store, &list[i])) /* else it is being made (ATTACH-3) */
             differs(c, PLX_FINDING_ERROR, list[i].name,
                     "virtual disk %s is in the registry, and slot %u of the store does not hold "
                     "it: the device lost a write that it had acknowledged; restore the store; "
                     "until then nothing of it is freed",
                     list[i].name, list[i].slot);
-    }
+    error = compare_origins(c, list, count);
     free(list);
-    return 0;
+    return error;
 }
 
 /* ---- What is known to be wrong ---- */

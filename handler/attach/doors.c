@@ -152,6 +152,27 @@ int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
     return 0;
 }
 
+bool plx_door_is_there(struct plx_store *store, const struct plx_registry_vdi *row)
+{
+    struct plx_vdi_info info;
+    char id[PLX_UUID_TEXT];
+
+    if (plx_vdi_read_info(store, row->slot, &info, NULL))
+        return false;
+    plx_uuid_text(&info.id, id);
+    return strcmp(id, row->id) == 0;
+}
+
+void plx_door_tell_stray(const struct plx_registry_vdi *row, char ret_text[PLX_STRAY_TEXT])
+{
+    snprintf(
+        ret_text, PLX_STRAY_TEXT,
+        "virtual disk %.120s%s is a clone of one that is not known any more, so nobody knows "
+        "whose snapshots it needs: no snapshot of another virtual disk goes while it is there; "
+        "'parallax vdi export' and 'vdi import' make a copy that needs none",
+        row->name, row->deleted ? " (deleted)" : "");
+}
+
 static int refuse_newer(const struct plx_registry_vdi *row, struct plx_fault *fault)
 {
     return plx_fault_set(fault, PLX_ERR_REGISTRY,

@@ -47,6 +47,12 @@ bool plx_door_is_back(const struct plx_registry_vdi *row, const struct plx_vdi_i
  * current. REGISTRY: another live disk's record is there. */
 int plx_door_is_gone(struct plx_store *store, const struct plx_registry_vdi *row, bool *ret_back,
                      struct plx_fault *fault);
+/* Whether the row's slot has the disk's record, in whatever state. */
+bool plx_door_is_there(struct plx_store *store, const struct plx_registry_vdi *row);
+
+#define PLX_STRAY_TEXT 512
+/* What there is to tell of a clone whose origin is not known (HOLDS-9). */
+void plx_door_tell_stray(const struct plx_registry_vdi *row, char ret_text[PLX_STRAY_TEXT]);
 
 /* Whether an extent is newer than the registry knows (DOORS-4). row: one that the registry does not
  * have is of an unused extent. states: of its header, as far as they are known to be durable. */

@@ -53,7 +53,18 @@
  *     number (NUMBERS-6).
  * REBUILD-13  A disk that the store does not have any more, or whose record cannot be read, keeps a
  *     row as a deleted one while clones descend from it: this row leads from a clone to the
- *     snapshots that it needs (HOLDS-5). Without it, they would be let go.
+ *     snapshots that it needs (HOLDS-5). Without it, they would be let go. Where nobody knows that
+ *     row any more, the registry lets no snapshot of any other disk go while the clone lives
+ *     (HOLDS-9), and each rebuild names the clone.
+ * REBUILD-14  No two disks come out of a rebuild with one block that either may overwrite. The
+ *     checker finds such blocks, whatever the old registry knows, and one of the two went back to
+ *     an older state. It is refused as in REBUILD-7:
+ *         the block holds what the one wrote, and not what the other did  the other
+ *         nothing tells, and the one is a clone that descends from the other  the other: it is as
+ *                                       it was before its snapshot, which cannot go as long as its
+ *                                       clone lives
+ *         nothing tells at all          both: whichever is older would overwrite the newer one
+ *     Disks that are refused are left out then, and the rest is asked again.
  * Threads: the caller's.
  * Crash story: a crash leaves the old registry or a blank one (REBUILD-2), and the file. The next
  *   call begins again, and removes it (rebuild_file.c).
@@ -152,54 +163,7 @@ static int import_found(struct rebuild *r)
     return error;
 }
 
-/* ---- What the disks know ---- */
-
-static void contradicted(void *context, uint64_t extent)
-{
-    struct rebuild *r = context;
-
-    if (!r->extent_error)
-        r->extent_error = plx_rebuilding_never_believe(
-            r, extent, "a disk has blocks in it that its bitmap calls free");
-}
-
-/* REBUILD-12 */
-static void not_vouched(void *context, const struct plx_finding *finding)
-{
-    struct rebuild *r = context;
-
-    if ((r->rebuilt.first_back || r->rebuilt.further_back || r->rebuilt.newer_extents) &&
-        strcmp(finding->kind, "vouched") == 0)
-        plx_rebuilding_tell_lost(r, "%s", finding->text);
-}
-
-static bool is_refused(void *context, uint32_t slot)
-{
-    struct rebuild *r = context;
-    struct plx_vdi_info vdi;
-
-    for (size_t i = 0; i < r->vdi_count; i++)
-        if (r->vdis[i].slot == slot && !r->vdis[i].deleted)
-            return plx_vdi_read_info(r->store, slot, &vdi, NULL) == 0 &&
-                   plx_door_is_back(&r->vdis[i], &vdi);
-    return false;
-}
-
-/* REBUILD-9. "store check" tells what else is found. */
-static int ask_disks(struct rebuild *r)
-{
-    const struct plx_check_options options = {.finding = not_vouched,
-                                              .unguarded = contradicted,
-                                              .leave_out = is_refused,
-                                              .context = r,
-                                              .watch = r->options->watch};
-    struct plx_check_result result;
-    int error = plx_store_check(r->store, &options, &result, r->fault);
-
-    if (error == PLX_ERR_BUSY) /* interrupted: no lock is in the way */
-        error = r->fault->code = PLX_ERR_SYSTEM;
-    return error ? error : r->extent_error;
-}
+/* ---- Making the file ---- */
 
 /* REBUILD-12 */
 static int refuse_older(struct rebuild *r, unsigned volume)
@@ -235,8 +199,6 @@ static int ask_numbers(struct rebuild *r)
     return 0;
 }
 
-/* ---- Making the file ---- */
-
 /* REBUILD-2. The file has the store and its volumes when the store is scanned, for what is lost. */
 static int make_file(struct rebuild *r)
 {
@@ -261,7 +223,9 @@ static int make_file(struct rebuild *r)
     if (!error)
         error = plx_rebuilding_tell_newer(r);
     if (!error)
-        error = ask_disks(r);
+        error = plx_rebuilding_ask_disks(r);
+    if (!error)
+        error = plx_rebuilding_tell_strays(r);
     if (!error)
         error = plx_rebuilding_registry_fault(r, r->file, plx_registry_check(r->file));
     return error;

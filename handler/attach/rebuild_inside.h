@@ -1,5 +1,5 @@
-/* rebuild_inside.h - what rebuild.c, rebuild_scan.c, rebuild_old.c, rebuild_file.c and
- * rebuild_ground.c share; the rules REBUILD-1 to REBUILD-12 are rebuild.c's. */
+/* rebuild_inside.h - what rebuild.c, rebuild_scan.c, rebuild_old.c, rebuild_disks.c,
+ * rebuild_file.c and rebuild_ground.c share; the rules REBUILD-1 to REBUILD-14 are rebuild.c's. */
 #ifndef PLX_REBUILD_INSIDE_H
 #define PLX_REBUILD_INSIDE_H
 
@@ -29,7 +29,6 @@ struct rebuild {
     struct plx_rebuilt rebuilt;
     bool *unbelieved; /* of each extent */
     bool newer_first; /* REBUILD-11: something on volume 0 is newer than the old registry knows */
-    int extent_error; /* of a callback */
     /* What the store says, for the import calls. */
     struct plx_registry_extent *extents;
     struct plx_registry_vdi *vdis;
@@ -69,5 +68,10 @@ int plx_rebuilding_never_believe(struct rebuild *r, uint64_t number, const char 
 int plx_rebuilding_keep_old(struct rebuild *r);
 /* REBUILD-11: that volume 0 went back. */
 int plx_rebuilding_tell_newer(struct rebuild *r);
+
+/* rebuild_disks.c: REBUILD-9, REBUILD-12, REBUILD-14 */
+int plx_rebuilding_ask_disks(struct rebuild *r);
+/* REBUILD-13: the clones whose origin is not known. */
+int plx_rebuilding_tell_strays(struct rebuild *r);
 
 #endif

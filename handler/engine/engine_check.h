@@ -38,6 +38,13 @@ struct plx_leak {
     uint64_t other;
 };
 
+/* Two live disks that use one block and may not: what one writes there, the other loses. */
+struct plx_shared {
+    uint32_t slot[2];
+    int older; /* index of the one that had the block before and has it no longer, so that its
+                  record is older than what was written last; -1: the block does not tell */
+};
+
 /* Hooks of long work. Each may be NULL. */
 struct plx_watch {
     void (*progress)(void *context, uint64_t done, uint64_t total); /* total 0: not known yet */
@@ -50,6 +57,7 @@ struct plx_check_options {
     uint64_t rate; /* bytes read per second at most; 0: no limit */
     void (*finding)(void *context, const struct plx_finding *finding); /* may be NULL */
     void (*leak)(void *context, const struct plx_leak *leak);          /* may be NULL */
+    void (*shared)(void *context, const struct plx_shared *shared);    /* may be NULL */
     /* Called once for each extent that could hand out blocks that a disk has. Its bitmap has such
      * blocks free, or the extent is of another type, and no owner's recovery will mark them.
      * Certain only if nobody writes. May be NULL. */

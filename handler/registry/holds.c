@@ -41,6 +41,9 @@
  *     have their labels. In any other case its row stays and only does not count any more. So
  *     whoever settles the VDI (ATTACH-4) looks for labels whose snapshots have gone only where
  *     there is such a row, and removes it then.
+ * HOLDS-9  While a row names an origin that has no row, nobody knows from which snapshots of which
+ *     VDIs it descends. Then no intent of any other VDI is entered (schema/0008_origins.sql). Only
+ *     a rebuild makes such a row (REBUILD-13): the row of an origin stays as long as its clones'.
  * Threads: as registry.c. Holds and intents have no audit events: they say what is being done, not
  *   who owns what, and come by the minute.
  * Crash story: see the table. A registry that was rebuilt knows no holds, since it is rebuilt when

@@ -326,6 +326,9 @@ int plx_registry_vdi_get_by_id(struct plx_registry *reg, const char *id,
  * be longer than `limit`. */
 int plx_registry_vdi_list(struct plx_registry *reg, int64_t store, bool deleted, const char *after,
                           size_t limit, struct plx_registry_vdi **ret_list, size_t *ret_count);
+/* Clones whose origin has no row: live ones, and deleted ones that have clones (HOLDS-9). */
+int plx_registry_vdi_strays(struct plx_registry *reg, int64_t store,
+                            struct plx_registry_vdi **ret_list, size_t *ret_count);
 
 int plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t instance,
                           struct plx_registry_lock *ret_lock);

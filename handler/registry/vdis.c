@@ -213,6 +213,20 @@ int plx_registry_vdi_list(struct plx_registry *reg, int64_t store, bool deleted,
     return plx_sql_list(reg, &statement, &vdi_shape, (void **)ret_list, ret_count);
 }
 
+/* HOLDS-9. The trigger in schema/0008_origins.sql has the same condition. */
+int plx_registry_vdi_strays(struct plx_registry *reg, int64_t store,
+                            struct plx_registry_vdi **ret_list, size_t *ret_count)
+{
+    static const char list[] =
+        "SELECT " VDI_COLUMNS " FROM vdis c WHERE store = ?1 AND parent IS NOT NULL"
+        " AND NOT EXISTS (SELECT 1 FROM vdis o WHERE o.id = c.parent)"
+        " AND (state = 'live' OR EXISTS (SELECT 1 FROM vdis d WHERE d.parent = c.id))"
+        " ORDER BY name, slot";
+    struct plx_sql statement = SQL(list, SQL_INT(store));
+
+    return plx_sql_list(reg, &statement, &vdi_shape, (void **)ret_list, ret_count);
+}
+
 int plx_registry_locks_of(struct plx_registry *reg, uint64_t instance,
                           struct plx_registry_vdi **ret_list, size_t *ret_count)
 {

@@ -275,6 +275,10 @@ run 0 cdp apply full/a
 says err "the store was nearly full: "
 run 0 cdp status full/a --json
 [[ $(json warning) == "window shortened at "* ]] || die "the status does not say so"
+warning=$(json warning)
+run 0 store rebuild-registry full # REBUILD-5
+run 0 cdp status full/a --json
+[[ $(json warning) == "$warning" ]] || die "a rebuild forgets that the window was shortened"
 run 0 vdi export full/a@held back --force
 run 0 store info full --json
 (($(json available_bytes) >= 4 << 20)) || die "there is no room"

@@ -30,6 +30,20 @@ with open(sys.argv[1], "r+b") as volume:
 END
 }
 
+# no_registry: its extents have something else in them.
+no_registry() {
+    python3 - "$DIR/demo.plx" <<'END'
+import os, struct, sys
+with open(sys.argv[1], "r+b") as volume:
+    head = volume.read(1 << 20)
+    spans = [struct.unpack_from("<QQ", head, 2048 + 32 * n + 8) for n in range(struct.unpack_from("<I", head, 196)[0])]
+    assert spans
+    for first, count in spans:
+        volume.seek(first << 20)
+        volume.write(os.urandom(count << 20))
+END
+}
+
 # put_back FILE: the record in slot 1 as it is there.
 put_back() {
     python3 - "$1" "$DIR/demo.plx" <<'END'
@@ -258,6 +272,20 @@ descended() {
     run 0 snap create demo/a
     run 0 cdp on demo/a --every 1d --keep all:1s
 }
+# went_and_collected: what may go goes, and its blocks are another's then.
+went_and_collected() {
+    run 0 gc demo
+    for n in 1 2 3 4; do
+        run 0 vdi import two.raw demo/new$n
+    done
+    run 0 vdi export demo/d out.raw --force
+    same one.raw out.raw
+}
+# found_info TEXT: the check says so, and finds no error.
+found_info() {
+    run 0 store check demo --data
+    says out "info: $1"
+}
 head -c 4M /dev/urandom >three.raw
 for what in deleted given-up; do
     step "a disk between an origin and a clone, $what, of which the store has nothing any more: the clone keeps what it needs"
@@ -275,11 +303,57 @@ for what in deleted given-up; do
     run 0 cdp apply demo/a
     run 0 snap list demo/a --all -q
     [[ $(<out) == *demo/a@1* && $(<out) != *demo/a@2* ]] || die "these snapshots are there: $(<out)"
-    run 0 gc demo
-    for n in 1 2 3 4; do
-        run 0 vdi import two.raw demo/new$n
-    done
-    run 0 vdi export demo/d out.raw --force
-    same one.raw out.raw
-    run 0 store check demo --data
+    went_and_collected
+    found_info "virtual disk d is a clone of b, which was deleted and whose record in slot 1 of the store is gone"
 done
+
+# origin_unknown: nobody knows any more that d descends from a; the rebuild said so.
+origin_unknown() {
+    says err "lost: virtual disk d is a clone of one that is not known any more"
+    found_info "virtual disk d is a clone of one that is not known any more"
+    sleep 2
+    run 4 cdp apply demo/a
+    says err "no snapshot of another virtual disk goes while the clone is there"
+    run 4 snap delete demo/a@2
+    run 0 snap list demo/a --all -q
+    [[ $(<out) == *demo/a@1* && $(<out) == *demo/a@2* ]] || die "these snapshots are there: $(<out)"
+    went_and_collected
+    run 0 snap create demo/d # its own history goes as it should
+    run 0 snap create demo/d
+    run 0 snap delete demo/d@1
+}
+for byte in 0 165; do
+    step "the same, and the registry cannot be read, either, all bytes of the record being $byte: no snapshot goes that the clone may need"
+    descended
+    run 0 vdi delete demo/b --yes
+    overwrite $byte
+    no_registry
+    rebuilt 5
+    run 0 vdi forget demo --lost --yes
+    rebuilt 5
+    origin_unknown
+    "$PARALLAX" store rebuild-registry demo --json >out 2>err
+    [[ $(json unknown_origins) == 1 ]] || die "the JSON does not say it"
+    run 0 vdi delete demo/d --yes
+    run 0 gc demo
+    run 0 cdp apply demo/a
+    run 0 snap list demo/a --all -q
+    [[ $(<out) != *demo/a@2* ]] || die "these snapshots are there: $(<out)"
+    rebuilt 0
+done
+
+step "the same, and an older registry has that disk where another one is by now: it is lost, and then its line is not known"
+descended
+run 0 vdi create demo/heir --size 1M
+run 0 vdi delete demo/b --yes
+slot=$(registry "SELECT slot FROM vdis WHERE name = 'heir'")
+registry_edit demo.plx "DELETE FROM vdis WHERE name = 'heir'; UPDATE vdis SET slot = $slot WHERE name = 'b'"
+overwrite 0
+rebuilt 5
+says err "lost: virtual disk b: clones descend from it, and its slot is another disk's"
+run 4 gc demo
+run 4 snap delete demo/a@2
+run 0 vdi forget demo --lost --yes
+rebuilt 5
+origin_unknown
+run 0 vdi info demo/heir

@@ -35,6 +35,12 @@ mv wide1 elsewhere
 run 6 vdi list wide --json
 [[ $(json 0 name) == wide/web ]] || die "the disk is not listed"
 says err wide1
+run 6 store rebuild-registry wide
+says err "connect or restore the volume, or 'parallax store import --volume PATH --volume PATH' tells where it lies now"
+run 6 store rebuild-registry --volume "$DIR/wide0" --volume "$DIR/wide1"
+says err "connect or restore the volume, or give the path where it lies now"
+head -c 64M /dev/zero >wide1
+run 3 store rebuild-registry --volume "$DIR/wide0" --volume "$DIR/wide1"
 mv elsewhere wide1
 run 0 tree
 

@@ -1,7 +1,7 @@
 /* verify.h - inside the checker: the state of one plx_store_check() call (engine_check.h), shared
  * by the verify*.c files.
  *
- * verify.c explains the passes and the rules VERIFY-1 to VERIFY-9. A *claim* says that a disk uses
+ * verify.c explains the passes and the rules VERIFY-1 to VERIFY-10. A *claim* says that a disk uses
  * a block. A *suspect* is a block whose claims, or whose bit in the bitmap, do not fit together; it
  * becomes a finding only after a second look (verify_suspects.c), because disks move on meanwhile.
  */
@@ -40,9 +40,33 @@ struct plx_suspect {
     bool missing; /* in use but not allocated */
 };
 
+/* What a user of a block says of its contents. */
+enum plx_content {
+    PLX_CONTENT_DATA,   /* the user has written it. It may have been written again in place */
+    PLX_CONTENT_NODE,   /* the user has written it, and nothing else since */
+    PLX_CONTENT_HEADER, /* of a log segment: the same */
+    PLX_CONTENT_OPEN,   /* in a log segment: it may not be written yet */
+};
+
+/* That the disk being read uses a block. */
+struct plx_block_claim {
+    uint64_t addr;
+    uint64_t vblock;   /* block of the disk, or PLX_NO_VBLOCK */
+    uint64_t segment;  /* with PLX_CONTENT_HEADER: its number */
+    uint32_t checksum; /* 24 bits; 0: unknown */
+    enum plx_content content;
+    const char *what;
+    bool writable;
+    bool named;    /* by a log record behind the key frame */
+    bool snapshot; /* for a snapshot */
+};
+
 /* One user of a suspect, found in the second look. */
 struct plx_use {
     uint64_t addr, vblock, generation; /* generation: of the record that was read */
+    uint64_t segment;                  /* this and the next two: as in struct plx_block_claim */
+    uint32_t checksum;
+    enum plx_content content;
     uint32_t slot;
     const char *what;
     bool common, writable, named, snapshot;
@@ -199,11 +223,11 @@ bool plx_verify_is_unused(const struct plx_verify *v, uint64_t addr);
 
 /* ---- verify_claims.c ---- */
 
-/* Claims a block for v->record. A claim that does not fit the earlier ones makes it a suspect.
- * named: by a log record behind the key frame; snapshot: claimed for a snapshot. */
-void plx_verify_claim(struct plx_verify *v, uint64_t addr, uint64_t vblock, const char *what,
-                      bool writable, bool named, bool snapshot);
-void plx_verify_segment(struct plx_verify *v, uint64_t addr, bool named);
+/* Claims a block for v->record. A claim that does not fit the earlier ones makes it a suspect. */
+void plx_verify_claim(struct plx_verify *v, const struct plx_block_claim *claim);
+#define PLX_NOT_BEGUN UINT64_MAX
+/* number: the segment's; PLX_NOT_BEGUN: its header may not be written yet. */
+void plx_verify_segment(struct plx_verify *v, uint64_t addr, uint64_t number, bool named);
 
 /* ---- verify_tree.c ---- */
 
@@ -281,5 +305,11 @@ bool plx_verify_allocated(struct plx_verify *v, uint64_t addr);
  * of each disk, for its uses from v->uses[from] on. */
 void plx_verify_gather_uses(struct plx_verify *v, void (*each)(struct plx_verify *v, size_t from));
 void plx_verify_look_at_suspects(struct plx_verify *v);
+
+/* verify_whose.c */
+/* Whether two users of a block do not fit together (VERIFY-3). */
+bool plx_verify_misfits(const struct plx_use *first, const struct plx_use *other);
+/* Tells options->shared of the users of a block that do not fit the first one. */
+void plx_verify_tell_shared(struct plx_verify *v, const struct plx_use *uses, size_t count);
 
 #endif

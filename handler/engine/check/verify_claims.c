@@ -52,35 +52,38 @@ static bool is_foreign(const struct plx_verify *v, uint64_t addr)
     return !v->record->owner || number >= v->extents || v->owners[number] != v->record->owner;
 }
 
-void plx_verify_claim(struct plx_verify *v, uint64_t addr, uint64_t vblock, const char *what,
-                      bool writable, bool named, bool snapshot)
+void plx_verify_claim(struct plx_verify *v, const struct plx_block_claim *claim)
 {
+    uint64_t addr = claim->addr;
     bool read = plx_verify_has(v, PLX_MARK_REACHED, addr),
          written = plx_verify_has(v, PLX_MARK_WRITABLE, addr);
     bool common = plx_addr_is_common(addr), mixed = claimed_as(v, addr, !common);
+    bool writable = claim->writable && !common;
 
-    writable = writable && !common;
     if (v->mode == PLX_VERIFY_GATHER) {
         struct plx_use use = {.addr = plx_addr_block(addr),
-                              .vblock = vblock,
+                              .vblock = claim->vblock,
                               .generation = v->record->generation,
+                              .segment = claim->segment,
+                              .checksum = claim->checksum,
+                              .content = claim->content,
                               .slot = v->record->slot,
-                              .what = what,
+                              .what = claim->what,
                               .common = common,
                               .writable = writable,
-                              .named = named,
-                              .snapshot = snapshot};
+                              .named = claim->named,
+                              .snapshot = claim->snapshot};
 
         gather(v, &use);
         /* VERIFY_TREE-2 */
     } else if (v->mode == PLX_VERIFY_LIVE && (written || (writable && read) || mixed)) {
         plx_verify_suspect(v, plx_addr_block(addr), false);
     }
-    if (!named)
+    if (!claim->named)
         plx_verify_mark(v, PLX_MARK_REACHED, addr);
     else
         plx_verify_mark(v, PLX_MARK_NAMED, addr);
-    if (named && is_foreign(v, addr))
+    if (claim->named && is_foreign(v, addr))
         plx_verify_mark(v, PLX_MARK_FOREIGN, addr);
     if (writable)
         plx_verify_mark(v, PLX_MARK_WRITABLE, addr);
@@ -88,7 +91,7 @@ void plx_verify_claim(struct plx_verify *v, uint64_t addr, uint64_t vblock, cons
         plx_verify_mark(v, PLX_MARK_COMMON, addr);
 }
 
-void plx_verify_segment(struct plx_verify *v, uint64_t addr, bool named)
+void plx_verify_segment(struct plx_verify *v, uint64_t addr, uint64_t number, bool named)
 {
     uint64_t blocks = v->store->info.segment_blocks;
 
@@ -99,6 +102,17 @@ void plx_verify_segment(struct plx_verify *v, uint64_t addr, bool named)
                         v->record->name);
         return;
     }
-    for (uint64_t i = 0; i < blocks; i++)
-        plx_verify_claim(v, addr + i, PLX_NO_VBLOCK, "log segment", true, named, false);
+    for (uint64_t i = 0; i < blocks; i++) {
+        bool header = i == 0 && number != PLX_NOT_BEGUN;
+        const struct plx_block_claim claim = {.addr = addr + i,
+                                              .vblock = PLX_NO_VBLOCK,
+                                              .segment = number,
+                                              .content =
+                                                  header ? PLX_CONTENT_HEADER : PLX_CONTENT_OPEN,
+                                              .what = "log segment",
+                                              .writable = true,
+                                              .named = named};
+
+        plx_verify_claim(v, &claim);
+    }
 }

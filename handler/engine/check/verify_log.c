@@ -137,6 +137,20 @@ static void claim_tree(struct plx_verify *v, struct log_walk *log, const struct 
     plx_verify_tree(v, walk, keyframe->root, keyframe->levels);
 }
 
+static void claim_change(struct plx_verify *v, const struct plx_change *change, bool writable,
+                         bool named, bool snapshot)
+{
+    const struct plx_block_claim claim = {.addr = change->addr,
+                                          .vblock = change->vblock,
+                                          .checksum = change->checksum,
+                                          .what = "data",
+                                          .writable = writable,
+                                          .named = named,
+                                          .snapshot = snapshot};
+
+    plx_verify_claim(v, &claim);
+}
+
 /* VERIFY-5, VERIFY_LOG-2: claims what this snapshot sees and the one before it does not. */
 static void claim_view(struct plx_verify *v, struct log_walk *log)
 {
@@ -159,7 +173,7 @@ static void claim_view(struct plx_verify *v, struct log_walk *log)
                             v->record->name, (unsigned long long)change->vblock);
             continue;
         }
-        plx_verify_claim(v, change->addr, change->vblock, "data", false, false, true);
+        claim_change(v, change, false, false, true);
         plx_verify_data(v, change->addr, change->vblock, change->checksum, false);
     }
 }
@@ -570,7 +584,7 @@ static void claim_behind(struct plx_verify *v, const struct log_walk *log)
 
         if (!change->used || !change->addr)
             continue;
-        plx_verify_claim(v, change->addr, change->vblock, "data", !seen, true, false);
+        claim_change(v, change, !seen, true, false);
         if (change->seq <= log->durable)
             plx_verify_data(v, change->addr, change->vblock, change->checksum, true);
     }
@@ -616,7 +630,8 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
         if (!join_segment(v, &log, s, &header, s < end))
             break;
         if (s > last && addr != record->next_addr && v->mode != PLX_VERIFY_BEHIND)
-            plx_verify_segment(v, addr, true); /* the record's own segments are claimed already */
+            plx_verify_segment(v, addr, s,
+                               true); /* the record's own segments are claimed already */
         walk_from(v, &log, s, addr, header.start);
         s = log.segment;
         if (s == last && record->keyframe.pos % bytes > PLX_SEGMENT_HEADER_BYTES &&

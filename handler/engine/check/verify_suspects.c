@@ -38,6 +38,8 @@ void plx_verify_gather_uses(struct plx_verify *v, void (*each)(struct plx_verify
     for (uint32_t slot = 0; !v->error && plx_vdi_next_slot(v->store, &scan, &slot); slot++) {
         size_t from = v->use_count;
 
+        if (v->options->leave_out && v->options->leave_out(v->options->context, slot))
+            continue;
         if (!plx_verify_read_record(v, slot, &record) || record.state != PLX_VDI_LIVE)
             continue;
         plx_verify_walk_vdi(v);
@@ -106,9 +108,7 @@ static size_t misfit(const struct plx_use *uses, size_t count)
 {
     size_t at = 1;
 
-    if (count > 1 && uses[0].writable)
-        return 1;
-    while (at < count && uses[at].common == uses[0].common)
+    while (at < count && !plx_verify_misfits(&uses[0], &uses[at]))
         at++;
     return at < count ? at : 0;
 }
@@ -165,6 +165,7 @@ static bool judge_suspect(struct plx_verify *v, const struct plx_suspect *suspec
         describe(&uses[odd], other.name, second);
         plx_verify_find(v, PLX_FINDING_ERROR, "shared", suspect->addr, uses[0].vblock,
                         "one block is used twice: by %s and by %s", first, second);
+        plx_verify_tell_shared(v, uses, count);
     }
     v->record = NULL;
     return true;

@@ -30,10 +30,16 @@ static bool leaf_entry(struct plx_verify *v, const struct plx_tree_walk *walk, u
     uint64_t addr = plx_entry_addr(entry);
     bool common = plx_addr_is_common(addr), shared = read_only || walk->read_only || common;
     bool snapshot = walk->exclude != NULL, known;
+    const struct plx_block_claim claim = {.addr = addr,
+                                          .vblock = at,
+                                          .checksum = plx_entry_checksum(entry),
+                                          .what = "data",
+                                          .writable = !shared,
+                                          .snapshot = snapshot};
 
     if (walk->index) {
         if (at >= walk->first_segment && at < walk->last_segment)
-            plx_verify_segment(v, addr, false);
+            plx_verify_segment(v, addr, at, false);
         return true; /* older segments are given up; later ones the record names */
     }
     if (!walk->nodes_only && at >= walk->blocks) {
@@ -53,7 +59,7 @@ static bool leaf_entry(struct plx_verify *v, const struct plx_tree_walk *walk, u
         v->live.vouched += plx_entry_checksum(entry) != 0;
     }
     known = shared && plx_verify_has(v, PLX_MARK_REACHED, addr);
-    plx_verify_claim(v, addr, at, "data", !shared, false, snapshot);
+    plx_verify_claim(v, &claim);
     if (known || (!read_only && !common &&
                   plx_history_voided(snapshot ? walk->exclude : walk->behind, at >> PLX_NODE_SHIFT,
                                      walk->seq)))
@@ -98,6 +104,14 @@ static bool walk_node(struct plx_verify *v, const struct plx_tree_walk *walk, ui
     uint8_t *node =
         v->nodes + (size_t)(level - 1 + (walk->index ? PLX_LEVELS_MAX : 0)) * PLX_BLOCK_SIZE;
     bool shared = read_only || walk->read_only, known, all = true;
+    const struct plx_block_claim claim = {.addr = addr,
+                                          .vblock = PLX_NO_VBLOCK,
+                                          .checksum = plx_entry_checksum(entry),
+                                          .content = PLX_CONTENT_NODE,
+                                          .what = walk->index ? "node of the log's index" : "node",
+                                          .writable = !shared,
+                                          .named = walk->nodes_only,
+                                          .snapshot = walk->exclude != NULL};
 
     if (v->error)
         return true;
@@ -111,8 +125,7 @@ static bool walk_node(struct plx_verify *v, const struct plx_tree_walk *walk, ui
          * matches its checksum, everything below it is the disk's all the same. */
     }
     known = walked(v, walk, addr, shared);
-    plx_verify_claim(v, addr, PLX_NO_VBLOCK, walk->index ? "node of the log's index" : "node",
-                     !shared, walk->nodes_only, walk->exclude != NULL);
+    plx_verify_claim(v, &claim);
     if (known || !load_node(v, entry, level, node)) {
         v->live.partly = v->live.partly || walk->behind;
         return true;

@@ -55,6 +55,7 @@ void plx_verify_walk_vdi(struct plx_verify *v)
 {
     const struct plx_vdi_record *record = v->record;
     uint64_t last = record->keyframe.pos / plx_log_segment_bytes(v->store);
+    bool begun = record->keyframe.pos % plx_log_segment_bytes(v->store) != 0;
     struct plx_history behind = {0};
     struct plx_tree_walk index = {
         .index = true, .first_segment = record->first_segment, .last_segment = last};
@@ -72,9 +73,9 @@ void plx_verify_walk_vdi(struct plx_verify *v)
     plx_verify_clear_marks(v, &v->own);
     plx_verify_tree(v, &index, record->index_root, record->index_levels);
     if (record->segment_addr)
-        plx_verify_segment(v, record->segment_addr, false);
+        plx_verify_segment(v, record->segment_addr, begun ? last : PLX_NOT_BEGUN, false);
     if (record->segment_addr && record->next_addr)
-        plx_verify_segment(v, record->next_addr, false);
+        plx_verify_segment(v, record->next_addr, PLX_NOT_BEGUN, false);
     plx_verify_tree(v, &origin, record->origin_root, record->origin_levels);
     for (uint32_t i = 0; i < record->rewinds; i++)
         plx_verify_tree(v, &rewound, record->rewind[i].root, record->rewind[i].levels);

@@ -1,0 +1,131 @@
+#!/bin/bash
+# A disk's record went back in both copies, and nobody knows of it, since the registry cannot be read: what contradicts
+# it is what other disks have in its blocks.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+
+for name in one two three; do head -c 4M /dev/urandom >$name.raw; done
+head -c 4M /dev/zero >zero.raw
+
+# record_back: the record in slot 0 as it was, in both copies.
+record_back() {
+    python3 - old.plx demo.plx <<'END'
+import sys
+old, volume = open(sys.argv[1], "rb").read(1 << 20), open(sys.argv[2], "r+b")
+at = old.index(b"PLXVDREC")
+volume.seek(at)
+volume.write(old[at : at + 8192])
+END
+}
+
+# no_registry: the registry's extents have something else in them.
+no_registry() {
+    python3 - demo.plx <<'END'
+import os, struct, sys
+with open(sys.argv[1], "r+b") as volume:
+    head = volume.read(1 << 20)
+    spans = [struct.unpack_from("<QQ", head, 2048 + 32 * n + 8) for n in range(struct.unpack_from("<I", head, 196)[0])]
+    assert spans
+    for first, count in spans:
+        volume.seek(first << 20)
+        volume.write(os.urandom(count << 20))
+END
+}
+
+# rebuilt STATUS: what is found is in err.
+rebuilt() {
+    timeout -k 5 60 "$PARALLAX" store rebuild-registry --volume "$DIR/demo.plx" >out 2>err
+    [[ $? == "$1" ]] || die "the rebuild did not end with $1"
+}
+
+# made: a store whose disk a is in old.plx as it was.
+made() {
+    rm -rf demo.plx state
+    run 0 store format demo --volume "$DIR/demo.plx" --size 64M --extent-size 1M
+    run 0 vdi import one.raw demo/a
+    run 0 vdi import two.raw demo/b
+    cp --sparse=always demo.plx old.plx
+}
+
+# refused DISK: nothing is read of it and nothing is written to it.
+refused() {
+    run 5 vdi export "demo/$1" out.raw --force
+    run 5 vdi import two.raw "demo/$1" --force
+    timeout -k 5 60 "$PARALLAX" vdi accept-older "demo/$1" --yes >out 2>err
+    [[ $? == 5 ]] || die "$1 is accepted"
+    says err "blocks of an older state are in use by others; nothing was changed"
+}
+
+# has DISK IMAGE
+has() {
+    run 0 vdi export "demo/$1" out.raw --force
+    same "$2" out.raw
+}
+
+for registry in unreadable older; do
+    step "a disk went back, and its blocks are another's by now; the registry is $registry"
+    made
+    run 0 vdi import zero.raw demo/a --force
+    run 0 vdi import three.raw demo/young
+    record_back
+    if [[ $registry == unreadable ]]; then
+        no_registry
+    else
+        registry_edit demo.plx "UPDATE vdis SET written_epoch = 1, written_state = 0 WHERE name = 'a'"
+    fi
+    rebuilt 5
+    says err "virtual disk a: its record is older than what was written last: a block that it names is by now one of young"
+    grep -q "virtual disk \(b\|young\)" err && die "a disk is named that is as it should be"
+    rebuilt 5 # this time the registry knows
+    says err "virtual disk a: its record is older"
+    refused a
+    run 5 gc demo
+    for n in 1 2; do run 0 vdi import two.raw demo/fill$n; done
+    run 0 vdi import one.raw demo/b --force
+    has young three.raw
+    run 0 vdi delete --lost demo/a --yes
+    run 0 gc demo
+    run 0 vdi import two.raw demo/fill3
+    has young three.raw
+    has b one.raw
+    run 0 store check demo --data
+    rebuilt 0
+done
+
+step "an origin went back to before the snapshot that a clone has: the clone goes on"
+made
+run 0 snap create demo/a@one
+run 0 vdi clone demo/a@one demo/clone
+record_back
+no_registry
+rebuilt 5
+says err "virtual disk a: its record is older than what was written last: it lacks a snapshot that has a clone, clone"
+refused a
+has clone one.raw
+run 0 vdi import three.raw demo/b --force
+run 0 vdi delete --lost demo/a --yes
+run 0 gc demo
+run 0 vdi import three.raw demo/more
+has clone one.raw
+run 0 store check demo --data
+
+step "nothing tells which of two disks went back: both are kept as they are"
+made
+run 0 vdi import zero.raw demo/a --force
+run 0 vdi import one.raw demo/young
+record_back
+no_registry
+rebuilt 5
+says err "both have one block, and nothing tells which one has it no longer"
+refused a
+refused young
+for n in 1 2; do run 0 vdi import two.raw demo/fill$n; done
+run 0 vdi delete --lost demo/a --yes
+run 0 vdi accept-older demo/young --yes -q
+run 0 gc demo
+run 0 vdi import two.raw demo/fill3
+has young one.raw
+run 0 store check demo --data
+rebuilt 0
+echo "all is well"
