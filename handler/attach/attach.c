@@ -144,6 +144,12 @@
  *                                         stopped acknowledges nothing (RINGED-2).
  *         the machine was paused          The first write to the store after the pause waits for a
  *                                         look. For the ring it is one of the cases above.
+ * ATTACH-23  What a disk knows of the clocks is kept in the registry: when it is opened and closed,
+ *     and at once when a look finds a doubt, or the end of one, or when nothing is kept yet and a
+ *     snapshot is taken (WITNESS-9). A change that the loop finds is kept by the thread of the hook
+ *     "defer". One that fails is tried again. No witness replaces a newer one. A command (options
+ *     .brief) keeps what is no doubt only with its next commit. While the clock is right, this
+ *     costs one commit in the life of a disk.
  * Threads: see attach.h. A claim of an extent runs on the thread of the hook "defer", with a
  *   registry handle of its own. The next tick of the loop takes its answer in.
  * Crash story: locks and extents stay with the instance's row, and its byte lock is free. The next
@@ -371,6 +377,7 @@ static void attach_free(struct plx_attach *a)
     plx_registry_close(a->claims_registry);
     plx_tenancy_end(a->tenancy);
     plx_known_done(&a->known);
+    pthread_mutex_destroy(&a->clocks_lock);
     pthread_mutex_destroy(&a->claims_lock);
     free(a);
 }
@@ -404,6 +411,7 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     a->options = *options;
     pthread_mutex_init(&a->claims_lock, NULL);
+    pthread_mutex_init(&a->clocks_lock, NULL);
     plx_attach_hook_env(&a->env);
     for (int type = 0; type <= PLX_EXTENT_META; type++)
         a->claims[type] = (struct plx_claim){.attach = a, .type = (enum plx_extent_type)type};

@@ -66,7 +66,10 @@ struct plx_held_vdi {
     uint64_t behind;
     struct plx_registry_lock lock; /* instance 0: a snapshot */
     uint64_t hold;                 /* ATTACH-5; 0: none */
-    struct plx_witness kept;       /* of the clocks: as the registry has it */
+    /* ATTACH-23: of the clocks, as the registry has it; whether newer news waits for it */
+    struct plx_witness kept, news;
+    bool untold;
+    struct plx_held_vdi *next_clock;
     struct plx_held_vdi *next;
 };
 
@@ -124,6 +127,11 @@ struct plx_attach {
     struct plx_fault distrust;       /* what was seen of the last one whose header is damaged or
                                       * older; code 0: nothing */
     struct plx_fault unclaimed;      /* why the registry did not answer last; code 0: it did */
+    struct plx_held_vdi *clocks;     /* ATTACH-23: open disks, and what waits of them */
+    uint64_t clocks_due_ns;          /* when a turn of the loop tells what waits; 0: nothing does */
+    bool telling;                    /* that is under way */
+    pthread_mutex_t clocks_lock; /* held_clock.c; taken before the loop's, and before claims_lock */
+    bool looks;                  /* with the loop's lock: a look's finder keeps what it finds */
     struct plx_held_vdi *vdis;
     struct plx_registry_lock tried; /* the newest one that was taken to open a disk */
     struct plx_attach_ring ring;
@@ -181,7 +189,7 @@ struct plx_held_extent *plx_attach_forget_extent(struct plx_attach *a, uint64_t 
 /* ATTACH-10 */
 void plx_attach_never_believe(struct plx_registry_extent *row);
 int plx_attach_tell_doubt(struct plx_attach *a, struct plx_registry *registry);
-/* Until no other thread works on a claim, or seals. */
+/* Until no other thread works on a claim, seals, or tells of clocks. */
 void plx_attach_wait_for_claims(struct plx_attach *a);
 void plx_attach_hook_env(struct plx_env *env);
 
@@ -199,11 +207,6 @@ int plx_attach_finish_creation(struct plx_attach *a, const struct plx_registry_l
                                struct plx_fault *fault);
 /* ATTACH-13: when the registry is told of a disk that is closed. */
 enum plx_put_off plx_attach_closings(const struct plx_attach *a);
-/* What the disk knows of the clocks, kept when there is news (clocks.h), and which snapshot was the
- * last when it is closed: of disks that take snapshots by themselves, or lose them. If it cannot be
- * kept, then at the next look. */
-void plx_attach_held_clock(struct plx_attach *a, struct plx_held_vdi *held, bool closing,
-                           struct plx_vdi_clock *ret_clock);
 /* Made before the disk is opened: what is open is always held. */
 struct plx_held_vdi *plx_attach_new_held(struct plx_fault *fault);
 /* ATTACH-14 */
@@ -216,6 +219,23 @@ int plx_attach_in_doubt(struct plx_attach *a, int error, const struct plx_fault 
 bool plx_attach_is_held(const struct plx_attach *a, const char *id);
 void plx_attach_hold_vdi(struct plx_attach *a, struct plx_held_vdi *held, struct plx_vdi *vdi);
 struct plx_held_vdi *plx_attach_held(struct plx_attach *a, const struct plx_vdi *vdi);
+
+/* held_clock.c: ATTACH-23 */
+/* From before a disk is opened until after it was closed, while it is locked. Returns the witness
+ * to open it with; NULL: the registry does not answer. */
+const struct plx_witness *plx_attach_clock_begin(struct plx_attach *a, struct plx_held_vdi *held);
+void plx_attach_clock_end(struct plx_attach *a, struct plx_held_vdi *held);
+/* A look, whose news is kept (clocks.h); when the disk is closed also which snapshot was the last.
+ * If it cannot be kept, then later. */
+void plx_attach_held_clock(struct plx_attach *a, struct plx_held_vdi *held, bool closing,
+                           struct plx_vdi_clock *ret_clock);
+/* plx_vdi_resume(), kept. */
+int plx_attach_clock_resume(struct plx_attach *a, struct plx_held_vdi *held,
+                            struct plx_vdi_clock *ret_clock);
+/* In each turn of the loop. */
+void plx_attach_clocks_tick(struct plx_attach *a);
+void plx_attach_env_witness_changed(struct plx_env *env, const struct plx_uuid *vdi,
+                                    const struct plx_witness *witness);
 
 /* named.c */
 int plx_attach_row_of(struct plx_attach *a, const char *name, struct plx_registry_vdi *ret_row,

@@ -249,14 +249,14 @@ static void begin_claim(struct plx_attach *a, struct plx_store *store, struct pl
     plx_store_extent_granted(store, claim->type, PLX_ERR_BUSY, NULL);
 }
 
-/* Until no other thread works on a claim, or seals. */
+/* Until no other thread works on a claim, seals, or tells of clocks. */
 void plx_attach_wait_for_claims(struct plx_attach *a)
 {
     for (;;) {
         bool busy;
 
         pthread_mutex_lock(&a->claims_lock);
-        busy = a->sealing > 0;
+        busy = a->sealing > 0 || a->telling;
         for (int type = 0; type <= PLX_EXTENT_META; type++)
             busy = busy || a->claims[type].busy;
         pthread_mutex_unlock(&a->claims_lock);
@@ -371,6 +371,7 @@ static void env_tick(struct plx_env *env)
         a->options.tick(a->options.context);
     if (a->store)
         take_answers(a, a->store);
+    plx_attach_clocks_tick(a);
 }
 
 static void env_idle(struct plx_env *env)
@@ -393,5 +394,6 @@ void plx_attach_hook_env(struct plx_env *env)
     env->writes_wait = env_writes_wait;
     env->tick = env_tick;
     env->idle = env_idle;
+    env->witness_changed = plx_attach_env_witness_changed;
     env->event = plx_attach_env_event;
 }

@@ -284,16 +284,10 @@ int plx_attach_resume(struct plx_attach *a, struct plx_vdi *vdi, struct plx_faul
 
     plx_attach_held_clock(a, held, false, &clock);
     plx_witness_text(&clock.witness, &clock.now, &clock.ends, why);
-    plx_attach_lock(a);
-    plx_vdi_resume(vdi, &clock);
-    plx_attach_unlock(a);
-    error = plx_witness_keep(a->registry, held->lock.vdi, &clock.witness);
+    error = plx_attach_clock_resume(a, held, &clock);
     if (!error)
         error = plx_registry_event_add(a->registry, "vdi resume", held->lock.vdi, why);
-    if (error)
-        return plx_registry_fault(a->registry, error, fault);
-    held->kept = clock.witness;
-    return 0;
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
 /* ATTACH-9, for a disk that this instance has just locked. recovers: its last holder did not close
@@ -369,6 +363,7 @@ static int opening_failed(struct plx_attach *a, const struct plx_registry_vdi *r
         now.doubt[0])
         plx_fault_set(fault, error, "%s/%.150s cannot be opened: %.255s%s", a->known.name,
                       row->name, now.doubt, plx_registry_doubt_advice(&now));
+    plx_attach_clock_end(a, held);
     /* ATTACH-2: the lock stays if the record may name this instance. */
     plx_attach_lock(a);
     read = plx_vdi_read_info(a->store, row->slot, &info, NULL) == 0;
@@ -426,8 +421,7 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
     open.slot = row->slot;
     open.name = row->name; /* ATTACH-19 */
     open.epoch = held->lock.epoch;
-    if (!plx_witness_load(a->registry, row->id, &held->kept))
-        open.witness = &held->kept;
+    open.witness = plx_attach_clock_begin(a, held);
     error = options->discard_ring
                 ? plx_attach_ring_discard(a, &open, marked, options->discard_aside, &vdi, fault)
                 : plx_attach_ring_vdi_open(a, row, held, &open, marked, &vdi, &without, fault);
@@ -517,6 +511,7 @@ int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
     plx_vdi_get_info(vdi, &info);
     error = plx_vdi_close(vdi);
     plx_attach_unlock(a);
+    plx_attach_clock_end(a, held);
     if (!error && held->behind)
         error = plx_attach_settle(a, &held->lock, &info, held->behind, NULL);
     if (!error && held->lock.instance) /* ATTACH-2 */

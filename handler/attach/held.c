@@ -1,6 +1,6 @@
-/* held.c - a disk that this attach has locked: the registry is told of it, its clocks are kept, its
- * lock is given up (ATTACH-4, ATTACH-9, ATTACH-13, ATTACH-14). Invariants, threads and crash story:
- * attach.c. */
+/* held.c - a disk that this attach has locked: the registry is told of it, and its lock is given up
+ * (ATTACH-4, ATTACH-9, ATTACH-13, ATTACH-14); held_clock.c has its clocks. Invariants, threads and
+ * crash story: attach.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,31 +184,6 @@ int plx_attach_finish_creation(struct plx_attach *a, const struct plx_registry_l
 enum plx_put_off plx_attach_closings(const struct plx_attach *a)
 {
     return a->options.brief || a->together ? PLX_PUT_OFF : PLX_NOW;
-}
-
-/* Keeps in the registry what the disk knows of the clocks, if there is news (clocks.h), and at
- * closing the number of its last snapshot. Only disks need that which have snapshots, or take them
- * by themselves. If it cannot be kept now, the next look tries again. For a disk that is not
- * protected a command lets it wait for the next commit. */
-void plx_attach_held_clock(struct plx_attach *a, struct plx_held_vdi *held, bool closing,
-                           struct plx_vdi_clock *ret_clock)
-{
-    struct plx_vdi_info info;
-    bool protected;
-
-    plx_attach_lock(a);
-    plx_vdi_look_at_clock(held->vdi, ret_clock);
-    plx_vdi_get_info(held->vdi, &info);
-    plx_attach_unlock(a);
-    protected = info.protection.mode != PLX_PROTECT_OFF || info.protection.tiers;
-    if ((protected || ret_clock->ends.taken_seq) &&
-        (plx_witness_is_news(&ret_clock->witness, &held->kept) ||
-         (closing && ret_clock->witness.seq != held->kept.seq))) {
-        plx_registry_put_off(a->registry, closing || !protected ? plx_attach_closings(a) : PLX_NOW);
-        if (!plx_witness_keep(a->registry, held->lock.vdi, &ret_clock->witness))
-            held->kept = ret_clock->witness;
-        plx_registry_put_off(a->registry, PLX_NOW);
-    }
 }
 
 /* Allocated before the disk is opened, so that no open disk is missing from the list of held ones

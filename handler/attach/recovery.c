@@ -148,11 +148,12 @@ static int open_dead(struct plx_attach *a, const struct plx_registry_vdi *row,
     };
     int error;
 
-    if (!plx_witness_load(a->registry, row->id, &held->kept))
-        options.witness = &held->kept;
+    options.witness = plx_attach_clock_begin(a, held);
     plx_attach_lock(a);
     error = plx_vdi_open(a->store, &options, &held->vdi, fault);
     plx_attach_unlock(a);
+    if (error)
+        plx_attach_clock_end(a, held);
     return error;
 }
 
@@ -171,6 +172,7 @@ static int recover_closed(struct plx_attach *a, const struct plx_registry_vdi *r
     plx_vdi_get_info(held.vdi, &info);
     error = plx_vdi_close(held.vdi);
     plx_attach_unlock(a);
+    plx_attach_clock_end(a, &held);
     return error ? plx_fault_set(fault, error, "%s: cannot be closed after recovery: %s", row->name,
                                  plx_error_text(error))
                  : plx_attach_settle(a, ours, &info, plx_attach_settle_from(info.snapshots), fault);

@@ -68,8 +68,6 @@ int plx_witness_keep(struct plx_registry *registry, const char *vdi,
 
 bool plx_witness_is_news(const struct plx_witness *witness, const struct plx_witness *kept)
 {
-    return witness->boot_id != kept->boot_id || witness->doubt != kept->doubt ||
-           witness->future_ns != kept->future_ns || witness->undated_count != kept->undated_count ||
-           memcmp(witness->undated, kept->undated, sizeof witness->undated) != 0 ||
+    return witness->boot_id != kept->boot_id || plx_witness_differs(witness, kept) ||
            witness->wall_ns < kept->wall_ns || witness->wall_ns - kept->wall_ns >= KEEP_NS;
 }

@@ -22,11 +22,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ok.h"
 #include "attach/attach.h"
 #include "attach/founding.h"
+#include "registry/clocks.h"
 #include "suite.h"
 
 #define MIB (1ull << 20)
@@ -75,6 +77,20 @@ int __wrap_sqlite3_exec(sqlite3 *db, const char *sql, sqlite3_callback row, void
         return SQLITE_FULL;
     }
     return __real_sqlite3_exec(db, sql, row, context, ret_text);
+}
+
+/* So far the wall clock, and the clock for durations, are ahead. */
+static time_t wall_ahead, ahead;
+
+int __real_clock_gettime(clockid_t id, struct timespec *ret_time);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret_time);
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret_time)
+{
+    int rc = __real_clock_gettime(id, ret_time);
+
+    ret_time->tv_sec += id == CLOCK_REALTIME ? wall_ahead : id == CLOCK_MONOTONIC ? ahead : 0;
+    return rc;
 }
 
 static void count_from_here(void)
@@ -323,6 +339,196 @@ static void test_untold(void)
     close_attach();
 }
 
+/* ---- What a disk knows of the clocks (ATTACH-23) ----------------------------------------- */
+
+#define DAY (24 * 3600)
+
+static struct {
+    void (*function)(void *argument);
+    void *argument;
+} jobs[8];
+static unsigned jobs_count;
+
+static int defer(void *context, void (*function)(void *argument), void *argument)
+{
+    if (jobs_count == 8)
+        return PLX_ERR_BUSY;
+    jobs[jobs_count].function = function;
+    jobs[jobs_count++].argument = argument;
+    return 0;
+}
+
+static void work_off(void)
+{
+    for (unsigned i = 0; i < jobs_count; i++)
+        jobs[i].function(jobs[i].argument);
+    jobs_count = 0;
+}
+
+/* Somebody waits for an extent. */
+static void work_off_for(void *context)
+{
+    work_off();
+}
+
+static void open_deferring(void)
+{
+    struct plx_attach_options options = {.store = "s",
+                                         .state_dir = folder,
+                                         .role = "handler",
+                                         .reopens = true,
+                                         .defer = defer,
+                                         .idle = work_off_for,
+                                         .event = take_event};
+
+    OK(plx_attach_open(&options, &attach, &fault));
+}
+
+/* Takes so many snapshots, and returns the number of the last one. */
+static uint64_t snapshots_of(unsigned number, unsigned count)
+{
+    static char data[4096] __attribute__((aligned(4096)));
+    struct iovec iov = {data, sizeof data};
+    struct plx_request write = {.op = PLX_WRITE, .length = sizeof data, .iov = &iov, .iovcnt = 1};
+    struct plx_request snapshot = {.op = PLX_SNAPSHOT};
+
+    for (unsigned i = 0; i < count; i++) {
+        data[0] = (char)(1 + i % 100);
+        OK(plx_vdi_run(vdis[number], &write));
+        OK(plx_vdi_run(vdis[number], &snapshot));
+    }
+    return snapshot.seq;
+}
+
+static uint64_t snapshots(unsigned count)
+{
+    return snapshots_of(0, count);
+}
+
+static struct plx_witness kept_of(unsigned number)
+{
+    struct plx_registry_store store;
+    struct plx_registry_vdi row;
+    struct plx_witness kept = {0};
+    char name[16];
+
+    snprintf(name, sizeof name, "v%u", number);
+    plx_attach_row(attach, &store);
+    OK(plx_registry_vdi_get(plx_attach_registry(attach), store.id, name, &row));
+    OK(plx_witness_load(plx_attach_registry(attach), row.id, &kept));
+    return kept;
+}
+
+static void expect_kept(unsigned count, enum plx_doubt doubt, unsigned undated)
+{
+    struct plx_witness kept;
+
+    CU_ASSERT_EQUAL(commits, 0); /* no snapshot waits for the registry (INV-4) */
+    work_off();
+    CU_ASSERT_EQUAL(commits, count);
+    kept = kept_of(0);
+    CU_ASSERT_EQUAL(kept.doubt, doubt);
+    CU_ASSERT_EQUAL(kept.undated_count, undated);
+    CU_ASSERT(kept.boot_id != 0);
+    count_from_here();
+}
+
+/* One commit with the first snapshot of a disk's life, and one with each change. */
+static void test_clock(void)
+{
+    struct plx_vdi_clock clock;
+    uint64_t last;
+
+    open_deferring();
+    open_disk(0);
+    open_disk(1);
+    write_luns(2, 'f');
+    snapshots_of(1, 2); /* extents are claimed by then */
+    work_off();
+    CU_ASSERT_EQUAL(kept_of(0).boot_id, 0);
+    count_from_here();
+    snapshots(1);
+    expect_kept(1, PLX_DOUBT_NONE, 0);
+    snapshots(20);
+    expect_kept(0, PLX_DOUBT_NONE, 0);
+    wall_ahead = DAY;
+    snapshots(20);
+    expect_kept(1, PLX_DOUBT_STEPPED, 1);
+    snapshots(20);
+    expect_kept(0, PLX_DOUBT_STEPPED, 1);
+    wall_ahead = 0;
+    last = snapshots(20);
+    expect_kept(1, PLX_DOUBT_NONE, 1);
+    CU_ASSERT_EQUAL(kept_of(0).undated[0].after, 20);       /* which a look had seen taken, */
+    CU_ASSERT_EQUAL(kept_of(0).undated[0].upto, last - 19); /* and the one that it was for */
+
+    /* The registry cannot be told at once. */
+    commits_failing = 1;
+    wall_ahead = DAY;
+    snapshots(1);
+    work_off();
+    CU_ASSERT_EQUAL(kept_of(0).undated_count, 1);
+    ahead += 2;
+    count_from_here();
+    snapshots(1);
+    expect_kept(1, PLX_DOUBT_STEPPED, 2);
+
+    /* A look of another thread is newer than what waits. */
+    wall_ahead = 0;
+    snapshots(1);
+    wall_ahead = DAY;
+    plx_attach_look_at_clock(attach, vdis[0], &clock);
+    CU_ASSERT_EQUAL(kept_of(0).doubt, PLX_DOUBT_STEPPED);
+    count_from_here();
+    expect_kept(0, PLX_DOUBT_STEPPED, kept_of(0).undated_count);
+    wall_ahead = 0;
+    snapshots(1);
+    work_off();
+    CU_ASSERT_EQUAL(kept_of(0).doubt, PLX_DOUBT_NONE);
+    for (unsigned i = 0; i < 2; i++)
+        OK(plx_attach_vdi_close(attach, vdis[i]));
+    work_off();
+    close_attach();
+}
+
+/* Killed after a doubt: the next process knows those that were taken in it, and one at each end. */
+static void test_clock_killed(void)
+{
+    uint64_t seq[3];
+    struct plx_vdi_clock clock;
+    int status, numbers[2];
+    pid_t child;
+
+    CU_ASSERT_FATAL(pipe(numbers) == 0);
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        open_deferring();
+        open_disk(0);
+        seq[0] = snapshots(3);
+        wall_ahead = DAY;
+        seq[1] = snapshots(3);
+        work_off();
+        wall_ahead = 0;
+        seq[2] = snapshots(3);
+        work_off();
+        CU_ASSERT(write(numbers[1], seq, sizeof seq) == sizeof seq);
+        kill(getpid(), SIGKILL);
+    }
+    CU_ASSERT_EQUAL_FATAL(waitpid(child, &status, 0), child);
+    CU_ASSERT_FATAL(WIFSIGNALED(status) && read(numbers[0], seq, sizeof seq) == sizeof seq);
+    close(numbers[0]);
+    close(numbers[1]);
+    open_luns(1);
+    plx_attach_look_at_clock(attach, vdis[0], &clock);
+    CU_ASSERT_EQUAL(clock.witness.doubt, PLX_DOUBT_NONE);
+    for (uint64_t at = seq[0] - 1; at <= seq[2]; at++)
+        CU_ASSERT_EQUAL(plx_witness_is_undated(&clock.witness, at),
+                        at >= seq[0] && at <= seq[1] + 1);
+    leave_luns(1);
+    close_attach();
+}
+
 /* ---- The store --------------------------------------------------------------------------- */
 
 static int make_store(void)
@@ -354,6 +560,8 @@ int main(void)
         {"closing", test_closing},
         {"LUNs that leave and come in turns", test_left_in_turns},
         {"commits that fail", test_untold},
+        {"clocks that jump", test_clock},
+        {"clocks that jump, and a process that is killed", test_clock_killed},
     };
 
     return SUITE_RUN_IN(&((struct suite_frame){.init = make_store, .clean = remove_store}),

@@ -7,6 +7,8 @@
 #include "suite.h"
 #include "unit/ringed_world.h"
 
+#define SECOND_NS 1000000000ull
+
 /* The mark cannot be written when the ring is turned on, and the mode has become BATCH since the
  * last time: no snapshot goes to a ring whose proof no record names. */
 static void test_batch_without_mark(void)
@@ -732,6 +734,33 @@ static void test_not_while_unmarked(void)
     end(false);
 }
 
+/* WITNESS-9: snapshots in doubt lie on the ring, and the process dies before the registry heard of
+ * the doubt. */
+static void test_doubt_untold(void)
+{
+    struct sent snapshots[4] = {{.under_way = false}};
+    struct plx_vdi_clock clock;
+
+    make_waiting(76);
+    for (unsigned i = 1; i <= 4; i++) {
+        env.ns += SECOND_NS;
+        env.off_ns = i > 2 ? 10 * 86400 * (int64_t)SECOND_NS : 0;
+        OK(write_byte(vdi, i * BLOCK, BLOCK, (int)i));
+        submit(&snapshots[i - 1], PLX_SNAPSHOT, 0, 0, 0);
+        some_turns(20);
+    }
+    CU_ASSERT_EQUAL(info_of().records, 8); /* the ring alone has them */
+    env.off_ns = 0;
+    lose_power_waiting();
+    plx_vdi_look_at_clock(vdi, &clock);
+    /* And those that the log does not have yet, whose numbers may be given again (WITNESS-6). */
+    for (unsigned i = 1; i <= 5; i++)
+        CU_ASSERT_EQUAL(plx_witness_is_undated(&clock.witness, i), i <= 4);
+    OK(plx_ringed_off(ringed, &fault));
+    close_disk();
+    end(true);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -751,6 +780,7 @@ int main(void)
         {"fenced without room", test_fenced_without_room},
         {"interrupted", test_interrupted},
         {"not while the mark goes", test_not_while_unmarked},
+        {"a doubt that nobody was told of", test_doubt_untold},
     };
 
     return SUITE_RUN("ringed_held", tests);

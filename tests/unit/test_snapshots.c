@@ -479,6 +479,58 @@ static void test_clock_right_too_early(void)
     end_store();
 }
 
+/* The next process, which knows of the clocks what was kept before the first jump. */
+static struct plx_vdi *killed(const struct plx_witness *kept)
+{
+    struct plx_vdi_open_options options = {
+        .epoch = ++epoch, .take_over = true, .overwrite = -1, .witness = kept};
+    struct plx_vdi *vdi = NULL;
+
+    kill_store();
+    OK(plx_vdi_open(store, &options, &vdi, &fault));
+    return vdi;
+}
+
+/* WITNESS-9: a process dies before the registry heard of its doubt. The clock is right by then, or
+ * is not. */
+static void test_clock_doubt_untold(void)
+{
+    for (unsigned right = 0; right < 2; right++) {
+        struct plx_vdi *vdi = make_dated();
+        struct plx_vdi_clock clock;
+        struct plx_witness kept;
+
+        plx_vdi_look_at_clock(vdi, &clock);
+        kept = clock.witness;
+        time_of_next(vdi); /* 4 */
+        env.ns += 1000 * MS;
+        time_of_next(vdi);
+        env.off_ns = 10 * 86400 * 1000000000ll;
+        time_of_next(vdi);
+        time_of_next(vdi);
+        env.off_ns = right ? 0 : env.off_ns;
+        vdi = killed(&kept);
+        plx_vdi_look_at_clock(vdi, &clock);
+        CU_ASSERT_EQUAL(clock.witness.doubt, right ? PLX_DOUBT_NONE : PLX_DOUBT_STEPPED);
+        CU_ASSERT(plx_witness_is_undated(&clock.witness, 6));
+        CU_ASSERT(plx_witness_is_undated(&clock.witness, 7));
+        CU_ASSERT(plx_witness_is_undated(&clock.witness, 5) == !right); /* to be certain */
+        CU_ASSERT(!plx_witness_is_undated(&clock.witness, 3));
+        CU_ASSERT(plx_witness_is_undated(&clock.witness, 8) == !right);
+        env.off_ns = 0;
+        env.ns += 1000 * MS;
+        time_of_next(vdi);
+        plx_vdi_look_at_clock(vdi, &clock);
+        kept = clock.witness;
+        vdi = killed(&kept); /* nothing new */
+        plx_vdi_look_at_clock(vdi, &clock);
+        CU_ASSERT_EQUAL(clock.witness.undated_count, 1);
+        CU_ASSERT(plx_witness_is_undated(&clock.witness, 8) == !right); /* the first look */
+        OK(plx_vdi_close(vdi));
+        end_store();
+    }
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -490,6 +542,7 @@ int main(void)
         {"clocks that jump", test_clock_jumps},
         {"a snapshot that was not logged, and a clock that jumps", test_clock_number_again},
         {"a snapshot that failed, and a clock that is right too early", test_clock_right_too_early},
+        {"a doubt that nobody was told of", test_clock_doubt_untold},
     };
 
     fixture.open.ops_per_vdi = 16;

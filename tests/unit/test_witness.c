@@ -339,6 +339,33 @@ static void test_begins_early(void)
     CU_ASSERT(plx_witness_is_undated(&witness, 101) && !plx_witness_is_undated(&witness, 100));
 }
 
+/* WITNESS-9: what recovery finds joins what is known. */
+static void test_found(void)
+{
+    begin();
+    take_snapshot();
+    doubtful_snapshots(3); /* 102 to 104 */
+    CU_ASSERT_EQUAL(witness.undated_count, 1);
+    plx_witness_found(&witness, 101, 104); /* it is known */
+    CU_ASSERT_EQUAL(witness.undated_count, 1);
+    pass(S);
+    ends.newest_seq = ends.taken_seq = 110;
+    plx_witness_found(&witness, 103, 107); /* in part */
+    CU_ASSERT_EQUAL(witness.undated_count, 2);
+    CU_ASSERT_EQUAL(witness.undated[1].after, 104);
+    plx_witness_found(&witness, 102, 110); /* it goes on anyway */
+    CU_ASSERT_EQUAL(witness.undated_count, 2);
+    CU_ASSERT_EQUAL(witness.undated[1].after, 102);
+    look();
+    CU_ASSERT_EQUAL(witness.undated[1].upto, 110);
+    /* Nothing is known of the disk. */
+    witness = (struct plx_witness){0};
+    plx_witness_found(&witness, 105, 110);
+    look();
+    CU_ASSERT(!plx_witness_is_undated(&witness, 105) && plx_witness_is_undated(&witness, 106));
+    CU_ASSERT(plx_witness_is_undated(&witness, 110) && !plx_witness_is_undated(&witness, 111));
+}
+
 /* WITNESS-6: ordered while the clock was right, never logged; the next one has its number. */
 static void test_ordered_in_vain(void)
 {
@@ -453,6 +480,7 @@ int main(void)
         {"the operator's word on a history that runs ahead", test_resume_ahead},
         {"snapshots without dates", test_undated},
         {"a doubt that began unseen", test_begins_early},
+        {"a doubt that recovery finds", test_found},
         {"a number given out again", test_ordered_in_vain},
         {"numbers that power took away", test_numbers_again},
         {"what is dated", test_dated},

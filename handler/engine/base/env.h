@@ -21,6 +21,8 @@
 #include "engine/base/units.h"
 
 struct plx_store;
+struct plx_uuid;
+struct plx_witness;
 
 /* The fate of an automatic snapshot, which protection takes (engine.h). */
 enum plx_automatic {
@@ -78,6 +80,11 @@ struct plx_env {
      * or write, so TAKEN is not reported for it. May be NULL. */
     void (*automatic)(struct plx_env *env, uint32_t slot, enum plx_automatic what, uint64_t seq,
                       uint64_t time_ns);
+    /* What a disk knows of the clocks has changed, or its first snapshot is about to be taken:
+     * whoever keeps its witness has to keep it before a crash comes (WITNESS-9). Must not block for
+     * long. NULL: nobody keeps it. */
+    void (*witness_changed)(struct plx_env *env, const struct plx_uuid *vdi,
+                            const struct plx_witness *witness);
     /* Something an operator should know. text: a complete sentence without a newline. */
     void (*event)(struct plx_env *env, int error_code, const char *text);
 };

@@ -57,6 +57,15 @@
  *     says. Only dated snapshots are compared by their times with what is not of the same disk. Who
  *     asks for what was taken up to a time gets an undated snapshot only if its doubt had ended by
  *     then. Who asks for what was taken since a time gets what follows a dated one.
+ * WITNESS-9  A crash forgets no doubt. Whoever keeps the witness is told of each change of the
+ *     doubt, the stretches and the operator's word as soon as a look finds it: every snapshot makes
+ *     a look first. A snapshot does not wait for that (INV-4), so a crash may come before the
+ *     change is kept, but behind the snapshot. Recovery then knows it by its time: what was taken
+ *     in doubt, and what precedes it, are a nanosecond apart (WITNESS-4). The newest such snapshots
+ *     of a log or ring that is recovered are in a stretch, in any case. In the doubt GAP they have
+ *     the wall clock's time, but that doubt begins when a disk is opened, and is kept before
+ *     anybody uses the disk. Two snapshots within the resolution of a clock that is right, or while
+ *     it is set back a little, look the same: then those stay longer than they must.
  *
  * Not noticed: a machine that starts with a clock between what was seen last and an hour later, and
  * a machine whose kernel follows a time server that lies.
@@ -64,10 +73,22 @@
  * They keep their times, so they stay until the clock has come so far, and so do later ones
  * (WITNESS-4). Another jump is another doubt.
  * Threads: any; the caller lets one thread at a time use a witness.
- * Crash story: the keeper of a witness writes it down when the disk is opened and closed, and when
- *   its state changes and every ten minutes while a handler applies a policy to the disk. What a
- *   crash loses of that makes the next GAP or stretch longer. Of another disk that is open, a
- *   crash also loses a doubt that began since: its snapshots count as dated then. That is open.
+ * Crash story: the keeper of a witness (ATTACH-23) writes it down when the disk is opened and
+ *   closed, before its first snapshot if nothing was written down yet, and every ten minutes while
+ *   a handler applies a policy to the disk. What a crash loses of that makes the next GAP or
+ *   stretch longer. Each change of a doubt is written down when it happens. By when a crash comes:
+ *
+ *     the clock jumps, a look finds it       nothing was taken in doubt yet
+ *     a snapshot is ordered, its log batch   the batch is lost, or recovery finds the snapshot a
+ *     is on its way; so is the change        nanosecond behind the one before (WITNESS-9)
+ *     the change is kept                     the next opening knows the doubt. If the clock is
+ *                                            right by then, the stretch ends with the newest
+ *                                            snapshot that recovery finds
+ *     the clock is right again; that change  the stretch ends at the next opening, with what was
+ *     is on its way                          taken by then: it is longer
+ *
+ *   A key frame between snapshot and change hides the snapshot from recovery. So while the registry
+ *   does not answer, a crash may lose the doubt of those that a key frame has passed.
  */
 #include "engine/base/witness.h"
 
@@ -152,19 +173,34 @@ static void remove_first(struct plx_witness *witness)
             witness->undated_count * sizeof *witness->undated);
 }
 
-/* WITNESS-6 */
-static void begin_undated(struct plx_witness *witness)
+/* WITNESS-6. One that goes on covers what another beginning would. */
+static void begin_undated(struct plx_witness *witness, uint64_t after)
 {
-    if (is_open(last_undated(witness)))
+    struct plx_undated *last = last_undated(witness);
+
+    if (is_open(last)) {
+        last->after = plx_min_u64(last->after, after);
         return;
+    }
     if (witness->undated_count == PLX_UNDATED_MAX) {
-        uint64_t after = witness->undated[0].after;
+        uint64_t first = witness->undated[0].after;
 
         remove_first(witness);
-        witness->undated[0].after = after;
+        witness->undated[0].after = first;
     }
     witness->undated[witness->undated_count++] =
-        (struct plx_undated){.after = witness->seq, .upto = UINT64_MAX};
+        (struct plx_undated){.after = after, .upto = UINT64_MAX};
+}
+
+/* WITNESS-9 */
+void plx_witness_found(struct plx_witness *witness, uint64_t after, uint64_t upto)
+{
+    const struct plx_undated *last = last_undated(witness);
+
+    if (!last || last->upto < upto)
+        begin_undated(witness, last ? plx_max_u64(after, last->upto) : after);
+    else if (is_open(last))
+        begin_undated(witness, after);
 }
 
 static void end_undated(struct plx_witness *witness, const struct plx_clocks *now,
@@ -263,7 +299,7 @@ void plx_witness_look(struct plx_witness *witness, const struct plx_clocks *now,
     go_back_to(witness, ends->taken_seq);
     witness->doubt = judge(witness, now, ends);
     if (witness->doubt || runs_ahead(witness, now, ends))
-        begin_undated(witness);
+        begin_undated(witness, witness->seq);
     else
         end_undated(witness, now, ends);
     if (!witness->doubt) {
@@ -285,6 +321,14 @@ void plx_witness_resume(struct plx_witness *witness, const struct plx_clocks *no
     end_undated(witness, now, ends);
     witness->seq = ends->taken_seq;
     plx_witness_look(witness, now, ends);
+}
+
+bool plx_witness_differs(const struct plx_witness *witness, const struct plx_witness *other)
+{
+    return witness->doubt != other->doubt || witness->future_ns != other->future_ns ||
+           witness->undated_count != other->undated_count ||
+           memcmp(witness->undated, other->undated,
+                  witness->undated_count * sizeof *witness->undated) != 0;
 }
 
 /* WITNESS-3 */

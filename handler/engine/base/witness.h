@@ -71,6 +71,13 @@ void plx_witness_look(struct plx_witness *witness, const struct plx_clocks *now,
 void plx_witness_resume(struct plx_witness *witness, const struct plx_clocks *now,
                         const struct plx_history_ends *ends);
 
+/* WITNESS-9: before the first look of an opening that has recovered the disk. The snapshots behind
+ * `after`, up to `upto`, the newest one, have times that are a nanosecond apart. */
+void plx_witness_found(struct plx_witness *witness, uint64_t after, uint64_t upto);
+/* Whether two states of a witness differ in what a crash must not lose: the doubt, the stretches,
+ * the operator's word. */
+bool plx_witness_differs(const struct plx_witness *witness, const struct plx_witness *other);
+
 /* Whether snapshots may go by time. To be called right after a look. */
 bool plx_witness_lets_go(const struct plx_witness *witness, const struct plx_clocks *now,
                          const struct plx_history_ends *ends);

@@ -39,24 +39,40 @@ static void tell_doubt(struct plx_vdi *vdi, enum plx_doubt before,
                         vdi->record.name);
 }
 
+/* WITNESS-9 */
+void plx_vdi_tell_witness(struct plx_vdi *vdi)
+{
+    struct plx_env *env = vdi->store->env;
+
+    if (env->witness_changed)
+        env->witness_changed(env, &vdi->record.id, &vdi->witness);
+}
+
+static void changed(struct plx_vdi *vdi, const struct plx_witness *before,
+                    struct plx_vdi_clock *ret_clock)
+{
+    ret_clock->witness = vdi->witness;
+    if (plx_witness_differs(&vdi->witness, before))
+        plx_vdi_tell_witness(vdi);
+    tell_doubt(vdi, before->doubt, ret_clock);
+}
+
 void plx_vdi_look_at_clock(struct plx_vdi *vdi, struct plx_vdi_clock *ret_clock)
 {
-    enum plx_doubt before = vdi->witness.doubt;
+    struct plx_witness before = vdi->witness;
 
     read_clock(vdi, ret_clock);
     plx_witness_look(&vdi->witness, &ret_clock->now, &ret_clock->ends);
-    ret_clock->witness = vdi->witness;
-    tell_doubt(vdi, before, ret_clock);
+    changed(vdi, &before, ret_clock);
 }
 
 void plx_vdi_resume(struct plx_vdi *vdi, struct plx_vdi_clock *ret_clock)
 {
-    enum plx_doubt before = vdi->witness.doubt;
+    struct plx_witness before = vdi->witness;
 
     read_clock(vdi, ret_clock);
     plx_witness_resume(&vdi->witness, &ret_clock->now, &ret_clock->ends);
-    ret_clock->witness = vdi->witness;
-    tell_doubt(vdi, before, ret_clock);
+    changed(vdi, &before, ret_clock);
 }
 
 /* PROTECT-7 */

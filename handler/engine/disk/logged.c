@@ -26,6 +26,8 @@ uint64_t plx_vdi_snapshot_time(struct plx_vdi *vdi)
     struct plx_vdi_clock clock;
 
     plx_vdi_look_at_clock(vdi, &clock);
+    if (!vdi->map.gen)
+        plx_vdi_tell_witness(vdi);
     vdi->last_snapshot_ns =
         plx_witness_stamp(&clock.witness, clock.now.wall_ns, vdi->last_snapshot_ns);
     return vdi->last_snapshot_ns;

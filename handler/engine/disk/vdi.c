@@ -313,6 +313,8 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
     vdi->last_snapshot_ns = vdi->gen_ns = plx_max_u64(record.keyframe.time_ns, result.snapshot_ns);
     if (options->witness)
         vdi->witness = *options->witness;
+    if (result.undated) /* WITNESS-9 */
+        plx_witness_found(&vdi->witness, result.undated_after, vdi->map.gen);
     vdi->changed = true; /* perhaps: so the next snapshot is taken in any case */
     had_segment = vdi->log.cursor.addr;
     had_next = vdi->log.cursor.next_addr;

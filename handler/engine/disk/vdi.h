@@ -183,6 +183,8 @@ bool plx_ops_ended_before(struct plx_vdi *vdi, uint64_t ticket, bool in_place_on
 extern const struct plx_log_disk plx_logged;
 /* The time for a snapshot that is taken now. Each one is later than the one before. */
 uint64_t plx_vdi_snapshot_time(struct plx_vdi *vdi);
+/* Tells whoever keeps it that the witness has to be kept (disk_clock.c). */
+void plx_vdi_tell_witness(struct plx_vdi *vdi);
 
 /* vdi.c, instant.c, op.c, vdi_create.c, mapped.c */
 /* Whether the disk in that slot is open here and is just letting this snapshot go. */

@@ -180,6 +180,7 @@ struct replay {
     struct plx_log_reader *reader;
     struct plx_map *map;
     uint64_t from_pos, until_seq;
+    uint64_t newest_ns; /* of the newest snapshot so far, that of the key frame included */
     struct plx_ring_position position;
     bool recover, reached;
     struct plx_replay_result result;
@@ -203,6 +204,18 @@ static int take_position(struct replay *replay, const struct plx_ring_position *
         return plx_log_bad_record(replay->reader, fault);
     replay->position = *position;
     return 0;
+}
+
+/* WITNESS-9. before: the number of the snapshot before. */
+static void note_time(struct replay *replay, uint64_t time_ns, uint64_t before)
+{
+    struct plx_replay_result *result = &replay->result;
+    bool undated = time_ns <= replay->newest_ns + 1;
+
+    if (undated && !result->undated)
+        result->undated_after = before;
+    result->undated = undated;
+    result->snapshot_ns = replay->newest_ns = time_ns;
 }
 
 static int apply_record(struct replay *replay, const struct plx_record *record,
@@ -238,8 +251,8 @@ static int apply_record(struct replay *replay, const struct plx_record *record,
         /* The numbers may have gaps, where history was thinned out. */
         if (record->seq <= map->gen || record->seq - map->active.first_gen >= PLX_OVERLAY_GENS)
             return plx_log_bad_record(replay->reader, fault);
+        note_time(replay, record->time_ns, map->gen);
         plx_map_apply_snapshot(map, record->seq);
-        replay->result.snapshot_ns = record->time_ns;
         replay->reached = record->seq == replay->until_seq;
         break;
     case PLX_RECORD_RESIZE:
@@ -303,6 +316,7 @@ int plx_replay(struct plx_log_reader *reader, const struct plx_keyframe *from, s
                             .map = map,
                             .from_pos = from->pos,
                             .until_seq = until_seq,
+                            .newest_ns = from->time_ns,
                             .recover = recover};
     uint64_t mark = UINT64_MAX, last = 0;
     uint8_t *buffer = aligned_alloc(PLX_BLOCK_SIZE, PROOF_BLOCKS * PLX_BLOCK_SIZE);

@@ -104,9 +104,13 @@ struct plx_replay_result {
     struct plx_log_cursor end;
     uint64_t size_bytes;
     uint64_t snapshot_ns; /* time of the last snapshot that was applied; 0: none */
-    uint64_t batches;     /* that were applied */
-    uint64_t dropped;     /* batches from the first one that did not match its checksums */
-    bool written_again;   /* something was (REPLAY-4) */
+    /* The last snapshots that were applied, those behind undated_after, have times that are a
+     * nanosecond apart (WITNESS-9). */
+    bool undated;
+    uint64_t undated_after;
+    uint64_t batches;   /* that were applied */
+    uint64_t dropped;   /* batches from the first one that did not match its checksums */
+    bool written_again; /* something was (REPLAY-4) */
 };
 /* Applies the log behind the key frame `from` to a fresh map.
  *

@@ -146,6 +146,8 @@ static void note_found(struct plx_ringed *ringed, struct plx_ringed_record *reco
         plx_protect_note_change(vdi);
         return;
     }
+    if (record->time_ns <= vdi->last_snapshot_ns + 1) /* WITNESS-9 */
+        plx_witness_found(&vdi->witness, record->snapshot - 1, record->snapshot);
     ringed->front.snapshots = record->snapshot;
     vdi->last_snapshot_ns = plx_max_u64(vdi->last_snapshot_ns, record->time_ns);
     vdi->changed = vdi->protect.changed = false;
