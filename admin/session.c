@@ -68,7 +68,11 @@ const struct plx_patience *plx_session_patience(struct plx_cli *cli)
 int plx_session_registry_fault(struct plx_cli *cli, int code)
 {
     const char *text = plx_registry_error(cli->session.registry);
+    const struct plx_fault *busy =
+        cli->session.attach ? plx_attach_in_the_way(cli->session.attach) : NULL;
 
+    if (code == PLX_ERR_READONLY && busy)
+        return plx_cli_fail(cli, busy->code, "%s", busy->text);
     return plx_cli_fail(cli, code, "%s", text && *text ? text : plx_error_text(code));
 }
 
@@ -285,8 +289,10 @@ void plx_session_tell_host(struct plx_cli *cli, const char *store, json_t *objec
 
 json_t *plx_session_instance_text(struct plx_cli *cli, const struct plx_registry_instance *instance)
 {
-    return json_sprintf("%s %" PRId64 " on %s%s", instance->role, instance->pid,
-                        instance->host_name,
+    bool command = !cli->json && plx_instance_is_command(cli->session.paths, instance);
+
+    return json_sprintf("%s %" PRId64 " on %s%s", command ? "command" : instance->role,
+                        instance->pid, instance->host_name,
                         plx_session_is_gone(&cli->session, instance) ? ", gone" : "");
 }
 

@@ -100,8 +100,9 @@ const char *plx_session_not_ours(struct plx_cli *cli, const struct plx_known *kn
                                  char ret_text[PLX_SESSION_TENANT_TEXT]);
 /* host and ours, as 'store scan' has them; where it is another host, or none, a note says so. */
 void plx_session_tell_host(struct plx_cli *cli, const char *store, json_t *object);
-/* "handler 802 on web1", for people; with ", gone" when it is proven dead: what it had open is
- * recovered by the next command or handler that opens the store for writing. */
+/* "handler 802 on web1", or "command 803 on web1" ("admin 803 on web1" in JSON), for people; with
+ * ", gone" when it is proven dead: what it had open is recovered by the next command or handler
+ * that opens the store for writing. */
 json_t *plx_session_instance_text(struct plx_cli *cli,
                                   const struct plx_registry_instance *instance);
 /* The fault of the registry's last call. */
