@@ -110,8 +110,12 @@ int plx_session_registry_fault(struct plx_cli *cli, int code);
 
 int plx_session_vdi_row(struct plx_cli *cli, const struct plx_name *name,
                         struct plx_registry_vdi *ret_row);
-/* Becomes session.vdi. Not for writing: the snapshot named, or the newest state on the store. */
-int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name, bool write);
+/* Becomes session.vdi, for writing. */
+int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name);
+/* Becomes session.vdi, for who copies it: the snapshot named, or the newest state on the store.
+ * RING_AWAY: a ring may have newer writes, and a copy must not lack them unknown to who asked for
+ * it. without_ring: it may, with a warning. */
+int plx_session_image_open(struct plx_cli *cli, const struct plx_name *name, bool without_ring);
 int plx_session_vdi_close(struct plx_cli *cli);
 /* A further instant, read-only: the snapshot named, or the newest state on the store. Closed before
  * the session is. */

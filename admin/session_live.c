@@ -200,13 +200,9 @@ static int open_drained(struct plx_cli *cli, const struct plx_name *name,
     return rc;
 }
 
-int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name, bool write)
+int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name)
 {
-    struct plx_session *s = &cli->session;
-
-    PLX_ASSERT(!s->vdi);
-    if (!write)
-        return plx_session_instant_open(cli, name, &s->vdi);
+    PLX_ASSERT(!cli->session.vdi);
     ask_for(cli, name);
     return open_drained(cli, name, &(struct plx_attach_vdi_options){.overwrite = -1});
 }
