@@ -5,10 +5,13 @@ SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tests/unit/admin.sh
 . "$SOURCE/tests/unit/admin.sh"
 
+holder=
+trap 'kill $holder 2>/dev/null; rm -rf "$DIR"' EXIT
+
 # hold FILE BYTE [shared]: has a lock of bytelock.h, for itself or not, or (BYTE "list") the list of stores.
 hold() {
     rm -f held
-    python3 - "$1" "$2" held "${3:-}" 3>&- <<'PYTHON' &
+    python3 - "$1" "$2" held "${3:-}" 3>&- >/dev/null 2>&1 <<'PYTHON' &
 import fcntl, os, struct, sys, time
 if sys.argv[2] == "list":
     fd = os.open(sys.argv[1], os.O_RDONLY)
