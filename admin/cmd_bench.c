@@ -407,7 +407,7 @@ int plx_cmd_vdi_bench(struct plx_cli *cli)
                            .seed = 0x9e3779b97f4a7c15ull};
     if ((rc = read_options(&bench)) || (rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_MEASURE)) ||
-        (rc = plx_session_vdi_open(cli, &name, true)) || (rc = begin_ring(cli, &name)))
+        (rc = plx_session_vdi_open(cli, &name)) || (rc = begin_ring(cli, &name)))
         return rc;
     plx_vdi_get_info(cli->session.vdi, &info);
     if (!(rc = check_range(&bench, &info)) && !(rc = check_empty(&bench, &name)) &&

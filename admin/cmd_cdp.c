@@ -8,6 +8,7 @@
 #include "output.h"
 #include "registry/clock.h"
 #include "registry/collections.h"
+#include "registry/instance.h"
 #include "registry/policy.h"
 #include "registry/retention.h"
 #include "attach/doors.h"
@@ -283,7 +284,8 @@ static int put_holds(struct plx_cli *cli, const char *vdi, json_t *row)
         json_array_append_new(list, hold);
         json_array_append_new(texts,
                               json_sprintf("%" PRIu64 " by %s (pid %lld) on %s", holds[i].seq,
-                                           who.role, (long long)who.pid, who.host_name));
+                                           cli->json ? who.role : plx_instance_kind(who.role),
+                                           (long long)who.pid, who.host_name));
     }
     free(holds);
     json_object_set(row, "held", texts);

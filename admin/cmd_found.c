@@ -14,10 +14,13 @@
 /* ---- import, take-over, release, forget ---- */
 
 /* The disks that have an owner, as far as the registry can be read without writing. */
-static json_t *list_open(const struct plx_known *known)
+static json_t *list_open(struct plx_cli *cli, const struct plx_known *known)
 {
-    const struct plx_embedded_options look = {
-        .volume = known->volume[0], .uuid = known->uuid, .who = "parallax", .read_only = true};
+    const struct plx_embedded_options look = {.volume = known->volume[0],
+                                              .uuid = known->uuid,
+                                              .who = "parallax",
+                                              .read_only = true,
+                                              .patience = plx_session_patience(cli)};
     struct plx_registry_vdi *vdis = NULL;
     struct plx_registry_store row;
     struct plx_registry *registry;
@@ -92,7 +95,7 @@ static void note_taken(struct plx_cli *cli, const char *store, const char *from,
 static void print_would_take(struct plx_cli *cli, const char *store, const struct plx_known *known,
                              const char *from, enum had had)
 {
-    json_t *open = list_open(known), *name;
+    json_t *open = list_open(cli, known), *name;
     size_t i;
 
     note_taken(cli, store, from, true, had);

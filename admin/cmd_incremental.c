@@ -458,7 +458,7 @@ static int remove_mark(struct import *import, uint64_t before)
 static int open_copy(struct import *import)
 {
     struct plx_registry_vdi row;
-    int rc = plx_session_vdi_open(import->cli, &import->name, true);
+    int rc = plx_session_vdi_open(import->cli, &import->name);
 
     if (rc || (rc = plx_import_mark(import->cli, &import->name, &import->created, &import->mark)) ||
         (rc = plx_session_vdi_row(import->cli, &import->name, &row)))

@@ -56,6 +56,12 @@ int plx_cmd_store_restore_superblock(struct plx_cli *cli)
         return rc;
     plx_out_note(cli, "%s %s volume %u of store %s%s", path, dry_run ? "was" : "is again",
                  info.volume_index, info.store_name, dry_run ? "; nothing was changed" : "");
+    if (info.number_lost && !cli->json) /* NUMBERS-8 */
+        plx_out_warning(
+            "%s: what overwrote it took its number, too, so nobody can tell whether its "
+            "content is the newest: if it was put back to an older state, put the "
+            "newer one back before the store is used",
+            path);
     if (!dry_run)
         plx_out_note(cli,
                      info.volume_index
@@ -63,8 +69,8 @@ int plx_cmd_store_restore_superblock(struct plx_cli *cli)
                          : "next: 'parallax store info %s' tells whether the page that names its "
                            "host is lost, too, and what rewrites it; then 'parallax store check'",
                      info.store_name);
-    plx_out_done(cli,
-                 json_pack("{s:o,s:s,s:i,s:b}", "volume", plx_out_string(path), "store",
-                           info.store_name, "index", (int)info.volume_index, "dry_run", dry_run));
+    plx_out_done(cli, json_pack("{s:o,s:s,s:i,s:b,s:b}", "volume", plx_out_string(path), "store",
+                                info.store_name, "index", (int)info.volume_index, "number_lost",
+                                info.number_lost, "dry_run", dry_run));
     return 0;
 }

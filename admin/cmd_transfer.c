@@ -268,7 +268,7 @@ static int import_into(struct import *import, const struct plx_name *name)
                             " bytes, the virtual disk only %" PRIu64 "; %s",
                             import->path, import->file_bytes, import->vdi_bytes,
                             import->created ? "give a larger --size" : "resize that first");
-    if ((rc = plx_session_vdi_open(cli, name, true)) ||
+    if ((rc = plx_session_vdi_open(cli, name)) ||
         (rc = plx_import_mark(cli, name, &import->created, &import->mark)))
         return rc;
     if (!import->created && !plx_cli_get(cli, "force") &&
@@ -501,7 +501,7 @@ int plx_cmd_vdi_export(struct plx_cli *cli)
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI_OR_SNAPSHOT, &name)) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)) ||
         (rc = plx_session_settle_time(cli, &name)) ||
-        (rc = plx_session_vdi_open(cli, &name, false)))
+        (rc = plx_session_image_open(cli, &name, plx_cli_get(cli, "without-ring"))))
         return rc;
     plx_vdi_get_info(cli->session.vdi, &info);
     rc = plx_output_open(&export.output, cli, cli->arguments[1], true);

@@ -96,7 +96,7 @@ static int turn_off(struct plx_cli *cli, const struct plx_name *name)
             "%s/%.120s has stopped, and the ring may hold writes that the store lacks; "
             "'parallax vdi info %s/%.120s' says more",
             name->store, name->vdi, name->store, name->vdi);
-    rc = plx_session_vdi_open(cli, name, true); /* brings to the store what the ring has */
+    rc = plx_session_vdi_open(cli, name); /* brings to the store what the ring has */
     return rc ? left_on_ring(cli) : plx_session_vdi_close(cli);
 }
 

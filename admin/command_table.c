@@ -161,10 +161,9 @@ const struct plx_command plx_commands[] = {
      OPTIONS({"dry-run", NULL, "only look; change nothing"}), plx_cmd_store_release},
     {"store", "restore-superblock", "PATH", "Write the superblock of a volume again.",
      "For a volume over whose first blocks something else was written by mistake, such as a "
-     "partition table. A spare superblock lies behind them, and the others are written again from "
-     "it. Look first what the device holds now: a disk that was given to somebody else may still "
-     "have a spare superblock of the store that it once belonged to. Of volume 0 the page that "
-     "names the store's host is lost with them; 'store take-over' rewrites it.",
+     "partition table: they are written again from a spare superblock. Look first what the device "
+     "holds now: somebody else may have got it. If the page that names the store's host is lost, "
+     "'store take-over' rewrites it; if a further volume's number is, a warning says so.",
      "store restore-superblock /dev/sdb --dry-run\n"
      "store restore-superblock /dev/sdb --i-checked-nobody-uses-it",
      OPTIONS({"i-checked-nobody-uses-it", NULL, "confirm that nothing else uses the device"},
@@ -299,16 +298,17 @@ const struct plx_command plx_commands[] = {
      plx_cmd_vdi_import},
     {"vdi", "export", "STORE/VDI[@SNAPSHOT] FILE",
      "Copy a virtual disk or snapshot to a raw image.",
-     "FILE may be '-' for standard output. A regular file becomes sparse. The file gets its name "
-     "when it is complete, and a file that it replaces stays until then. A block device or a pipe "
-     "is written directly. A virtual disk that is open elsewhere is read as it is on the store at "
-     "that moment; take a snapshot to get an exact instant. With --skip-errors, damaged parts are "
-     "zero in the image and listed, and the exit status is 5.",
+     "FILE may be '-' for standard output. A regular file becomes sparse, and gets its name, or "
+     "replaces another one, when it is complete. A block device or a pipe is written directly. A "
+     "virtual disk that is open elsewhere is read as it is on the store then, and refused while a "
+     "ring may have newer writes: export a snapshot. With --skip-errors, damaged parts are zero in "
+     "the image and listed, and the exit status is 5.",
      "vdi export demo/web@nightly web.raw\n"
      "vdi export demo/web@nightly web.raw --skip-errors --json > lost.json\n"
      "vdi export demo/web - | zstd > web.raw.zst",
      OPTIONS({"force", NULL, "overwrite FILE when it exists"},
-             {"skip-errors", NULL, "continue after a read error, and list what could not be read"}),
+             {"skip-errors", NULL, "continue after a read error, and list what could not be read"},
+             {"without-ring", NULL, "export what the store has, without newer writes on a ring"}),
      plx_cmd_vdi_export},
     {"vdi", "export-diff", "STORE/VDI[@A..B] [STORE/VDI@B] FILE",
      "Write what changed from one snapshot to another, for import-diff.",

@@ -65,8 +65,8 @@ static int list_readers(struct deletion *d, bool *ret_soon, struct plx_fault *re
         if (!(reason = add_reason(d, holds[i].seq)))
             continue;
         snprintf(reason->text, sizeof reason->text,
-                 "it is being read by %s (pid %lld) on host %.120s", instance.role,
-                 (long long)instance.pid, instance.host_name);
+                 "it is being read by %s (pid %lld) on host %.120s",
+                 plx_instance_kind(instance.role), (long long)instance.pid, instance.host_name);
         if (!plx_deletion_target(d, reason->seq)->single)
             continue;
         stays |= !plx_instance_is_command(d->cli->session.paths, &instance);

@@ -68,7 +68,11 @@ const struct plx_patience *plx_session_patience(struct plx_cli *cli)
 int plx_session_registry_fault(struct plx_cli *cli, int code)
 {
     const char *text = plx_registry_error(cli->session.registry);
+    const struct plx_fault *busy =
+        cli->session.attach ? plx_attach_in_the_way(cli->session.attach) : NULL;
 
+    if (code == PLX_ERR_READONLY && busy)
+        return plx_cli_fail(cli, busy->code, "%s", busy->text);
     return plx_cli_fail(cli, code, "%s", text && *text ? text : plx_error_text(code));
 }
 
@@ -285,8 +289,10 @@ void plx_session_tell_host(struct plx_cli *cli, const char *store, json_t *objec
 
 json_t *plx_session_instance_text(struct plx_cli *cli, const struct plx_registry_instance *instance)
 {
-    return json_sprintf("%s %" PRId64 " on %s%s", instance->role, instance->pid,
-                        instance->host_name,
+    bool command = !cli->json && plx_instance_is_command(cli->session.paths, instance);
+
+    return json_sprintf("%s %" PRId64 " on %s%s", command ? "command" : instance->role,
+                        instance->pid, instance->host_name,
                         plx_session_is_gone(&cli->session, instance) ? ", gone" : "");
 }
 
@@ -421,29 +427,60 @@ int plx_session_vdi_row(struct plx_cli *cli, const struct plx_name *name,
 
 static const struct plx_attach_vdi_options as_it_is = {.overwrite = -1};
 
+static int open_instant(struct plx_cli *cli, const struct plx_name *name, struct plx_vdi **ret_vdi)
+{
+    return plx_attach_vdi_open(cli->session.attach, name->vdi,
+                               *name->snapshot ? name->snapshot : "0", &as_it_is, ret_vdi,
+                               &cli->fault);
+}
+
 /* Of the newest state: what a ring has, the store does not have yet. */
-static void tell_ring(const struct plx_name *name, const struct plx_vdi *vdi)
+static bool lacks_writes(const struct plx_name *name, const struct plx_vdi *vdi)
 {
     struct plx_vdi_info info;
 
     plx_vdi_get_info(vdi, &info);
-    if (plx_ring_is_marked(&info.mark))
-        plx_out_warning("%s/%s: its newest writes may lie on a write-back ring only; what is read "
-                        "is the state that the store has, from before them; 'parallax vdi set "
-                        "%s/%s --ring off' brings them to the store",
-                        name->store, name->vdi, name->store, name->vdi);
+    return !*name->snapshot && plx_ring_is_marked(&info.mark);
+}
+
+static void tell_ring(const struct plx_name *name)
+{
+    plx_out_warning("%s/%s: its newest writes may lie on a write-back ring only; what is read "
+                    "is the state that the store has, from before them; 'parallax vdi set "
+                    "%s/%s --ring off' brings them to the store",
+                    name->store, name->vdi, name->store, name->vdi);
 }
 
 int plx_session_instant_open(struct plx_cli *cli, const struct plx_name *name,
                              struct plx_vdi **ret_vdi)
 {
-    int rc =
-        plx_attach_vdi_open(cli->session.attach, name->vdi, *name->snapshot ? name->snapshot : "0",
-                            &as_it_is, ret_vdi, &cli->fault);
+    int rc = open_instant(cli, name, ret_vdi);
 
-    if (!rc && !*name->snapshot)
-        tell_ring(name, *ret_vdi);
+    if (!rc && lacks_writes(name, *ret_vdi))
+        tell_ring(name);
     return rc;
+}
+
+int plx_session_image_open(struct plx_cli *cli, const struct plx_name *name, bool without_ring)
+{
+    struct plx_session *s = &cli->session;
+    int rc;
+
+    PLX_ASSERT(!s->vdi);
+    rc = open_instant(cli, name, &s->vdi);
+    if (rc || !lacks_writes(name, s->vdi))
+        return rc;
+    if (without_ring) {
+        tell_ring(name);
+        return 0;
+    }
+    plx_session_vdi_close(cli);
+    return plx_cli_fail(cli, PLX_ERR_RING_AWAY,
+                        "%s/%.80s: its newest writes may lie on a write-back ring only, and the "
+                        "image would lack them; 'parallax snap create %s/%.80s' brings them to the "
+                        "store: export that snapshot; --without-ring exports the state from before "
+                        "them",
+                        name->store, name->vdi, name->store, name->vdi);
 }
 
 void plx_session_instant_close(struct plx_cli *cli, struct plx_vdi *vdi)

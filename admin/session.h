@@ -100,8 +100,9 @@ const char *plx_session_not_ours(struct plx_cli *cli, const struct plx_known *kn
                                  char ret_text[PLX_SESSION_TENANT_TEXT]);
 /* host and ours, as 'store scan' has them; where it is another host, or none, a note says so. */
 void plx_session_tell_host(struct plx_cli *cli, const char *store, json_t *object);
-/* "handler 802 on web1", for people; with ", gone" when it is proven dead: what it had open is
- * recovered by the next command or handler that opens the store for writing. */
+/* "handler 802 on web1", or "command 803 on web1" ("admin 803 on web1" in JSON), for people; with
+ * ", gone" when it is proven dead: what it had open is recovered by the next command or handler
+ * that opens the store for writing. */
 json_t *plx_session_instance_text(struct plx_cli *cli,
                                   const struct plx_registry_instance *instance);
 /* The fault of the registry's last call. */
@@ -109,8 +110,12 @@ int plx_session_registry_fault(struct plx_cli *cli, int code);
 
 int plx_session_vdi_row(struct plx_cli *cli, const struct plx_name *name,
                         struct plx_registry_vdi *ret_row);
-/* Becomes session.vdi. Not for writing: the snapshot named, or the newest state on the store. */
-int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name, bool write);
+/* Becomes session.vdi, for writing. */
+int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name);
+/* Becomes session.vdi, for who copies it: the snapshot named, or the newest state on the store.
+ * RING_AWAY: a ring may have newer writes, and a copy must not lack them unknown to who asked for
+ * it. without_ring: it may, with a warning. */
+int plx_session_image_open(struct plx_cli *cli, const struct plx_name *name, bool without_ring);
 int plx_session_vdi_close(struct plx_cli *cli);
 /* A further instant, read-only: the snapshot named, or the newest state on the store. Closed before
  * the session is. */

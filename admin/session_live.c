@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "output.h"
+#include "registry/instance.h"
 #include "registry/names.h"
 #include "registry/paths.h"
 #include "session_inside.h"
@@ -154,8 +155,8 @@ int plx_session_tell(struct plx_cli *cli, const char *store, const char *command
         json_decref(result);
         *ret_told += told == 0;
         if (told)
-            plx_fault_set(ret_why, told, "%s (pid %" PRId64 "): %.200s", list[i].role, list[i].pid,
-                          why.text);
+            plx_fault_set(ret_why, told, "%s (pid %" PRId64 "): %.200s",
+                          plx_instance_kind(list[i].role), list[i].pid, why.text);
     }
     free(list);
     json_decref(request);
@@ -199,13 +200,9 @@ static int open_drained(struct plx_cli *cli, const struct plx_name *name,
     return rc;
 }
 
-int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name, bool write)
+int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name)
 {
-    struct plx_session *s = &cli->session;
-
-    PLX_ASSERT(!s->vdi);
-    if (!write)
-        return plx_session_instant_open(cli, name, &s->vdi);
+    PLX_ASSERT(!cli->session.vdi);
     ask_for(cli, name);
     return open_drained(cli, name, &(struct plx_attach_vdi_options){.overwrite = -1});
 }

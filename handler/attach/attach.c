@@ -207,9 +207,9 @@ int plx_attach_alone(struct plx_attach *a, struct plx_fault *fault)
             error = find_other(a, &found, &other, fault);
         if (error || !found)
             return error;
-        plx_fault_set(&why, PLX_ERR_BUSY,
-                      "store %s is open in %s (pid %lld) on host %s; stop that first",
-                      a->known.name, other.role, (long long)other.pid, other.host_name);
+        plx_fault_set(
+            &why, PLX_ERR_BUSY, "store %s is open in %s (pid %lld) on host %s; stop that first",
+            a->known.name, plx_instance_kind(other.role), (long long)other.pid, other.host_name);
     } while (plx_instance_is_command(&a->paths, &other) && plx_attach_waits(a, since_ns, &why));
     return plx_fault_set(fault, PLX_ERR_BUSY, "%s", why.text);
 }
@@ -261,6 +261,8 @@ static int look_at_tenant(struct plx_attach *a, bool *ret_ours, struct plx_fault
         error = plx_attach_begin_tenancy(a, fault);
     *ret_ours = tenant.here || a->tenancy;
     a->not_ours = tenant.found && !tenant.ours;
+    if (error == PLX_ERR_BUSY && fault)
+        a->in_the_way = *fault;
     return plx_error_is_unwritable(error) || error == PLX_ERR_BUSY ? 0 : error;
 }
 
@@ -572,6 +574,11 @@ int plx_attach_close_why(struct plx_attach *a, struct plx_fault *fault)
 int plx_attach_close(struct plx_attach *a)
 {
     return plx_attach_close_why(a, NULL);
+}
+
+const struct plx_fault *plx_attach_in_the_way(const struct plx_attach *attach)
+{
+    return attach->in_the_way.code ? &attach->in_the_way : NULL;
 }
 
 const char *plx_attach_went_back(const struct plx_attach *attach)

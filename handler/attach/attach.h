@@ -92,6 +92,9 @@ int plx_attach_close_why(struct plx_attach *attach, struct plx_fault *fault);
  * meanwhile (ATTACH-16): what was read may be wrong. Ask before the result gets its name. Other
  * errors: nobody could find out. */
 int plx_attach_fenced(struct plx_attach *attach, struct plx_fault *fault);
+/* Who kept a process that only reads from taking the store when it opened: its registry cannot be
+ * written to then. NULL: nobody. */
+const struct plx_fault *plx_attach_in_the_way(const struct plx_attach *attach);
 /* Whether an extent that was granted proved that the registry lost writes (ATTACH-10). */
 bool plx_attach_found_doubt(struct plx_attach *attach);
 

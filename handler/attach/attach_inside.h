@@ -114,6 +114,7 @@ struct plx_attach {
                               * another one had it */
     struct plx_store *store;
     bool numbered;               /* NUMBERS-4: opened for writing, and not refused */
+    struct plx_fault in_the_way; /* of a process that only reads: its registry is read-only then */
     struct plx_fault went_back;  /* NUMBERS-1: of a volume; code 0: none did */
     pthread_mutex_t claims_lock; /* guards what follows, but for vdis */
     uint64_t extents_known;      /* ATTACH-7: others are not given to the store */

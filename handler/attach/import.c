@@ -41,6 +41,27 @@ static int check_whole(const struct plx_device *device, const struct plx_superbl
                                (unsigned long long)info->volume_bytes);
 }
 
+/* Who adds a volume has PLX_BYTE_SUPER until the store's entry here names it, too. */
+static int refuse_count(const struct plx_superblock_info *first, const char *volume, unsigned count,
+                        struct plx_fault *fault)
+{
+    struct plx_bytelock *lock = NULL;
+    bool busy = false;
+
+    busy = volume && !plx_bytelock_open(volume, &lock, NULL) &&
+           !lock->ops->probe(lock, PLX_BYTE_SUPER, &busy) && busy;
+    plx_bytelock_close(lock);
+    if (busy)
+        return plx_fault_set(fault, PLX_ERR_BUSY, "another process is adding a volume to store %s",
+                             first->store_name);
+    return plx_fault_set(fault, PLX_ERR_INVALID,
+                         "store %s has %u volume%s, of which %u %s given; name them all: 'parallax "
+                         "store scan' shows those that are block devices, and 'parallax store scan "
+                         "FILE...' what files are",
+                         first->store_name, first->volumes, plx_plural(first->volumes), count,
+                         count == 1 ? "was" : "were");
+}
+
 static int identify(const char *const *paths, unsigned count, bool mixed,
                     const struct plx_patience *patience, struct plx_known *known,
                     struct plx_fault *fault)
@@ -92,12 +113,7 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
     }
     plx_volumes_close(devices, count);
     if (!error && first.volumes != count && most != count)
-        error = plx_fault_set(fault, PLX_ERR_INVALID,
-                              "store %s has %u volume%s, of which %u %s given; name them all: "
-                              "'parallax store scan' shows those that are block devices, and "
-                              "'parallax store scan FILE...' what files are",
-                              first.store_name, first.volumes, plx_plural(first.volumes), count,
-                              count == 1 ? "was" : "were");
+        error = refuse_count(&first, ordered[0], count, fault);
     if (!error)
         error = plx_known_add_volumes(known, ordered, count, fault);
     if (error)

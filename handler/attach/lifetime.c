@@ -138,7 +138,7 @@ static int refuse_read(struct plx_attach *a, const char *name,
     char who[160] = "";
 
     if (plx_registry_instance_get(a->registry, holds[0].instance, &reader) == 0)
-        snprintf(who, sizeof who, " by %s (pid %lld) on host %s", reader.role,
+        snprintf(who, sizeof who, " by %s (pid %lld) on host %s", plx_instance_kind(reader.role),
                  (long long)reader.pid, reader.host_name);
     *ret_soon = true;
     for (size_t i = 0; i < count; i++)

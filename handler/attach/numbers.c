@@ -28,6 +28,15 @@
  * NUMBERS-7  While the store is in doubt, or the registry has it that volume 0 went back
  *     (REBUILD-11), the number does not rise: the newer volume 0 may still be put back, and is not
  *     to look older then. Nor does it rise while a superblock has to be written again (ATTACH-15).
+ * NUMBERS-8  A number may have been overwritten together with the volume's superblocks. When the
+ *     operator has these restored, the slots without a number are marked as lost, and count as
+ *     damaged ones (NUMBERS-5). So the store opens, and gives the volume its number again. Only
+ *     that word does so: zeroes alone are a volume from before the first number (NUMBERS-3).
+ * NUMBERS-9  A number that is written leaves room (format.h), so that it can be read, and counted
+ *     on from, again. Only a store that was forged has one that leaves none for the next. Then all
+ *     begin anew: the home page has no number first, then both slots of each further volume get a
+ *     low one, and then the home page. A crash meanwhile leaves a home page without a number, and
+ *     the next opening begins anew again.
  * What numbers do not find: a copy of a volume that was made while the store was open, and put back
  *   after that opening was killed; and a volume 0 that went back by one number only (NUMBERS-2).
  * Threads: as in numbers.h.
@@ -43,6 +52,8 @@
 #include "attach/attach_inside.h"
 #include "attach/volumes.h"
 #include "registry/lost.h"
+
+#define ANEW 2u /* NUMBERS-9 */
 
 enum raise_when { AT_OPENING, AT_CLOSING, WHEN_JOINED, AT_REBUILDING };
 
@@ -137,6 +148,21 @@ static int write_all(const struct numbers *n, uint64_t next, struct plx_fault *f
     return error;
 }
 
+/* NUMBERS-9. *ret_next: what the home page gets; ANEW after 0. */
+static int write_next(const struct numbers *n, uint64_t *ret_next, struct plx_fault *fault)
+{
+    uint64_t next = *ret_next;
+    int error;
+
+    if (plx_number_has_room(next))
+        return write_all(n, next, fault);
+    *ret_next = n->home.number ? 0 : ANEW;
+    if (n->home.number)
+        return 0;
+    error = write_all(n, ANEW - 1, fault); /* in the other slot */
+    return error ? error : write_all(n, ANEW, fault);
+}
+
 /* NUMBERS-3. Another process may have added volumes since the store was opened here. */
 static bool knows_all(const struct plx_store *store)
 {
@@ -203,14 +229,14 @@ static int raise(void *context, const struct plx_number *home, uint64_t *ret_nex
         return error;
     /* NUMBERS-5, NUMBERS-6 */
     next = n.unknown || r->when == AT_REBUILDING ? n.highest + 1 : home->number + 1;
-    error = write_all(&n, next, &why);
+    error = write_next(&n, &next, &why);
     if (error && r->when == AT_REBUILDING)
         return plx_fault_set(fault, error, "%s", why.text);
     if (error) {
         plx_attach_env_event(&r->attach->env, error, why.text);
         return 0;
     }
-    r->again = n.interrupted;
+    r->again = n.interrupted || !next; /* NUMBERS-2, NUMBERS-9 */
     *ret_next = next;
     return 0;
 }
@@ -224,12 +250,13 @@ static int raise_by(struct raising *r, struct plx_tenancy *tenancy, struct plx_f
     do {
         r->again = false;
         error = plx_tenancy_number(tenancy, &how, fault);
-    } while (!error && r->again); /* NUMBERS-2 */
+    } while (!error && r->again);
     return error;
 }
 
 /* Others may write numbers meanwhile. So none that was read after the home page counts as lower
- * than that, and none that was read before it as higher. */
+ * than that, and none that was read before it as higher; unless all begin anew (NUMBERS-9), which
+ * nobody does where a volume went back. */
 static int look(struct numbers *n, const char *store, const char *named, struct plx_fault *fault)
 {
     struct plx_number home, then;
@@ -237,9 +264,9 @@ static int look(struct numbers *n, const char *store, const char *named, struct 
     if (plx_number_home(n->device[0], &n->id, &home, NULL))
         return 0; /* whose the store is, others ask */
     compare(n, &home);
-    if (n->ahead &&
+    if ((n->ahead || n->back) &&
         (plx_number_home(n->device[0], &n->id, &then, NULL) || then.number != home.number))
-        n->ahead = false;
+        n->ahead = n->back = false;
     return judge(n, store, named, fault);
 }
 

@@ -2,7 +2,7 @@
  *
  * Each further volume of a store has a number, and the home page on volume 0 repeats it. The number
  * rises when the first process opens the store for writing, and when the last one closes it. The
- * rules NUMBERS-1 to NUMBERS-7 are numbers.c's.
+ * rules NUMBERS-1 to NUMBERS-9 are numbers.c's.
  *
  * Threads: the caller's, on the loop or without one.
  */

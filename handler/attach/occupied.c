@@ -39,6 +39,14 @@
 #define SAMPLES 256u
 #define SAMPLE_STEP (1ull << 20)
 
+/* What is only looked at, for a sentence: who keeps its registry busy is not waited for. */
+static bool at_once(void *context, uint64_t waited_ms, const struct plx_fault *why)
+{
+    return false;
+}
+
+static const struct plx_patience none = {at_once, NULL};
+
 /* "web, db, mail and 4 more", for people. */
 static void name_disks(const struct plx_known *known, char *ret_text, size_t size)
 {
@@ -48,6 +56,7 @@ static void name_disks(const struct plx_known *known, char *ret_text, size_t siz
         .who = "",
         .read_only = true,
         .beside = true, /* it may be the one that is open exclusively */
+        .patience = &none,
     };
     struct plx_registry_store row;
     struct plx_registry_vdi *list = NULL;
@@ -70,10 +79,8 @@ static void name_disks(const struct plx_known *known, char *ret_text, size_t siz
 
 int plx_occupied_name_living(const char *volume, int error, struct plx_fault *fault)
 {
-    unsigned none = 0;
-    const struct plx_patience at_once = {plx_patience_fixed, &none};
     struct plx_embedded_options options = {
-        .volume = volume, .who = "", .read_only = true, .beside = true, .patience = &at_once};
+        .volume = volume, .who = "", .read_only = true, .beside = true, .patience = &none};
     struct plx_registry_instance *list = NULL;
     struct plx_superblock_info info;
     struct plx_registry *registry;
@@ -90,9 +97,10 @@ int plx_occupied_name_living(const char *volume, int error, struct plx_fault *fa
     }
     for (size_t i = 0; i < count; i++)
         if (plx_instance_is_seen(plx_registry_locks(registry), &list[i])) {
-            plx_fault_set(
-                fault, error, "%s: store %s is open in %s (pid %lld) on host %s; stop that first",
-                volume, info.store_name, list[i].role, (long long)list[i].pid, list[i].host_name);
+            plx_fault_set(fault, error,
+                          "%s: store %s is open in %s (pid %lld) on host %s; stop that first",
+                          volume, info.store_name, plx_instance_kind(list[i].role),
+                          (long long)list[i].pid, list[i].host_name);
             break;
         }
     free(list);
@@ -114,8 +122,12 @@ static int refuse_untold(const struct plx_device *device, bool unused, const cha
 /* OCCUPIED-3 */
 bool plx_occupied_lost_home(const struct plx_paths *paths, const char *volume, const char *uuid)
 {
-    const struct plx_embedded_options look = {
-        .volume = volume, .uuid = uuid, .who = "", .read_only = true, .beside = true};
+    const struct plx_embedded_options look = {.volume = volume,
+                                              .uuid = uuid,
+                                              .who = "",
+                                              .read_only = true,
+                                              .beside = true,
+                                              .patience = &none};
     struct plx_registry_store row;
     struct plx_registry *registry;
     struct plx_tenant tenant;

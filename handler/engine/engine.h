@@ -98,6 +98,7 @@ struct plx_superblock_info {
     char store_name[PLX_STORE_NAME_MAX + 1];
     unsigned volume_index, volumes;
     uint64_t volume_bytes;
+    bool number_lost; /* by plx_superblock_restore() only (GROW-12) */
     /* Of volume 0: where the registry lies on the device, in bytes. */
     struct plx_registry_span {
         uint64_t offset, bytes;
@@ -109,10 +110,9 @@ int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *
                          struct plx_fault *fault);
 /* Whether an extent of the volume was ever used (GROW-11). */
 int plx_superblock_was_used(struct plx_device *device, bool *ret_used, struct plx_fault *fault);
-/* Restores the superblocks of a volume from the spare one; dry_run: only looks. The caller has the
- * device for itself, and the operator's word that nobody else uses it. A call that was cut off can
- * be repeated. EXISTS: they can be read. NOT_FOUND: the spare is lost, too. The spare may repeat an
- * older state if the superblock was just being written; only the registry shows that (VOLUME-5). */
+/* Restores a volume's superblocks from the spare one; dry_run: only looks. The caller has the
+ * device for itself, by the operator's word, and may repeat a call that was cut off. EXISTS: they
+ * can be read. NOT_FOUND: the spare is lost, too. It may repeat an older state (VOLUME-5). */
 int plx_superblock_restore(struct plx_device *device, bool dry_run,
                            struct plx_superblock_info *ret_info, struct plx_fault *fault);
 /* UNSUPPORTED if there are unknown features. To be called before anything writes to the volume. */

@@ -23,6 +23,7 @@
  */
 #include <stdio.h>
 
+#include "registry/instance.h"
 #include "registry/sql.h"
 
 /* ---- Who ---- */
@@ -36,7 +37,8 @@ static const struct plx_sql_shape path_shape = {PLX_PATH_MAX, read_path};
 
 static void read_who(void *item, const struct plx_sql_value *columns)
 {
-    snprintf(item, 160, "%s (pid %lld)", columns[0].text, (long long)columns[1].number);
+    snprintf(item, 160, "%s (pid %lld)", plx_instance_kind(columns[0].text),
+             (long long)columns[1].number);
 }
 
 static const struct plx_sql_shape who_shape = {160, read_who};

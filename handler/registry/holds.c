@@ -234,9 +234,10 @@ static int explain(struct plx_registry *reg, const char *vdi)
         return plx_sql_fail(reg, PLX_ERR_BUSY,
                             "snapshots of %s were being let go until now; try again",
                             plx_sql_named(reg, row.name));
-    return plx_sql_fail(
-        reg, PLX_ERR_BUSY, "%s (pid %lld) on host %s is letting snapshots of %s go; try again",
-        instance.role, (long long)instance.pid, instance.host_name, plx_sql_named(reg, row.name));
+    return plx_sql_fail(reg, PLX_ERR_BUSY,
+                        "%s (pid %lld) on host %s is letting snapshots of %s go; try again",
+                        plx_instance_kind(instance.role), (long long)instance.pid,
+                        instance.host_name, plx_sql_named(reg, row.name));
 }
 
 int plx_registry_hold(struct plx_registry *reg, const char *vdi, uint64_t seq, uint64_t instance,

@@ -191,6 +191,11 @@ int plx_number_home(struct plx_device *device, const struct plx_uuid *store,
     return error;
 }
 
+bool plx_number_has_room(uint64_t number)
+{
+    return plx_counter_has_room(number);
+}
+
 void plx_number_read(struct plx_device *device, const struct plx_uuid *store,
                      struct plx_number *ret_number)
 {
@@ -205,7 +210,7 @@ void plx_number_read(struct plx_device *device, const struct plx_uuid *store,
 
         if (error == PLX_ERR_NOT_FOUND)
             continue;
-        if (error || !plx_counter_has_room(found))
+        if (error || !plx_number_has_room(found))
             ret_number->damaged = true;
         else
             ret_number->number = plx_max_u64(ret_number->number, found);

@@ -67,10 +67,10 @@ bool plx_instance_is_dead(const struct plx_paths *paths, struct plx_bytelock *lo
         return true;
     error = locks->ops->probe(locks, byte_of(row->id), &busy);
     if (error)
-        plx_fault_set(fault, error, "%s (pid %lld): its lock cannot be looked at", row->role,
-                      (long long)row->pid);
+        plx_fault_set(fault, error, "%s (pid %lld): its lock cannot be looked at",
+                      plx_instance_kind(row->role), (long long)row->pid);
     else if (busy)
-        plx_fault_set(fault, PLX_ERR_BUSY, "%s (pid %lld) is running", row->role,
+        plx_fault_set(fault, PLX_ERR_BUSY, "%s (pid %lld) is running", plx_instance_kind(row->role),
                       (long long)row->pid);
     return !error && !busy;
 }
@@ -80,6 +80,11 @@ bool plx_instance_is_seen(struct plx_bytelock *locks, const struct plx_registry_
     bool busy;
 
     return locks->ops->probe(locks, byte_of(row->id), &busy) == 0 && busy;
+}
+
+const char *plx_instance_kind(const char *role)
+{
+    return strcmp(role, "admin") == 0 ? "a parallax command" : role; /* nobody is called admin */
 }
 
 bool plx_instance_is_command(const struct plx_paths *paths, const struct plx_registry_instance *row)

@@ -47,6 +47,9 @@ bool plx_instance_is_dead(const struct plx_paths *paths, struct plx_bytelock *lo
 /* Whether its byte is locked now, as far as this inode shows; for display only. */
 bool plx_instance_is_seen(struct plx_bytelock *locks, const struct plx_registry_instance *row);
 
+/* What an instance of this role is, in a sentence for people. */
+const char *plx_instance_kind(const char *role);
+
 /* Whether the instance is an admin command of this host, which ends soon, unlike a handler. */
 bool plx_instance_is_command(const struct plx_paths *paths,
                              const struct plx_registry_instance *row);

@@ -24,6 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "registry/instance.h"
+
 static void read_epoch(void *item, const struct plx_sql_value *columns)
 {
     *(uint64_t *)item = (uint64_t)columns[0].number;
@@ -84,8 +86,8 @@ int plx_lock_explain(struct plx_registry *reg, const struct plx_registry_lock *l
     return plx_sql_fail(reg, PLX_ERR_FENCED,
                         "%s now belongs to %s (pid %lld) on host %s, "
                         "epoch %llu",
-                        plx_sql_named(reg, holder.name), holder.role, (long long)holder.pid,
-                        holder.host, (unsigned long long)holder.epoch);
+                        plx_sql_named(reg, holder.name), plx_instance_kind(holder.role),
+                        (long long)holder.pid, holder.host, (unsigned long long)holder.epoch);
 }
 
 int plx_lock_change(struct plx_registry *reg, const struct plx_registry_lock *lock, int refused,
@@ -131,8 +133,8 @@ int plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t ins
         return plx_sql_fail(reg, PLX_ERR_BUSY, "%s was in use until now; try again",
                             plx_sql_named(reg, holder.name));
     return plx_sql_fail(reg, PLX_ERR_BUSY, "%s is in use by %s (pid %lld) on host %s",
-                        plx_sql_named(reg, holder.name), holder.role, (long long)holder.pid,
-                        holder.host);
+                        plx_sql_named(reg, holder.name), plx_instance_kind(holder.role),
+                        (long long)holder.pid, holder.host);
 }
 
 int plx_registry_vdi_closed(struct plx_registry *reg, const struct plx_registry_lock *lock,

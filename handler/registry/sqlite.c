@@ -34,6 +34,7 @@
  *       that patience was used up         not at all
  *       after its first change            30 s, since something has begun that must be finished
  *
+ *     A change whose commit was given up for those locks is none: it was rolled back.
  * SQLITE-9  All triggers and views in the schema come from our migrations. A foreign trigger or
  *     view runs by itself or in place of a table: it could change rows unseen, or never end.
  * Threads: one at a time per handle; any number of processes.

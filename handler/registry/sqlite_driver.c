@@ -116,7 +116,8 @@ static int run(void *driver, bool change, const struct plx_sql *batch, size_t co
     }
     if (!result && change) {
         result = plx_sqlite_exec(lite, "COMMIT");
-        lite->changed_at = monotonic_ms();
+        if (result != SQLITE_BUSY) /* SQLITE-8: who waits for others has changed nothing yet */
+            lite->changed_at = monotonic_ms();
     }
     return result ? plx_sqlite_give_up(lite, result, ret_fault) : 0;
 }

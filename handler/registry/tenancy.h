@@ -118,6 +118,8 @@ void plx_number_read(struct plx_device *device, const struct plx_uuid *store,
                      struct plx_number *ret_number);
 int plx_number_write(struct plx_device *device, const struct plx_uuid *store, uint64_t number,
                      struct plx_fault *fault);
+/* Whether plx_number_read() and plx_tenancy_begin() (TENANCY-8) take this number for one. */
+bool plx_number_has_room(uint64_t number);
 /* Calls `raise` with the home page's number while no other process writes the page. If it returns
  * another number, both slots of the page have that, durably, at the end. FENCED: the store is not
  * this host's any more. */

@@ -347,7 +347,7 @@ done
 run 0 store info demo --json
 [[ $(json open_by 0) == "admin $importer on "* ]] || die "who has the store open is not told"
 run 4 vdi resize demo/web --size 8G --wait 0
-says err "is in use by admin (pid $importer)"
+says err "is in use by a parallax command (pid $importer)"
 run 4 vdi delete demo/web --yes --wait 0
 kill -INT "$importer"
 wait "$importer" && die "an interrupted import succeeded"

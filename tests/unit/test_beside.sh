@@ -235,13 +235,13 @@ for words in "store rebuild-registry ${volumes[*]/#/--volume }" "store forget de
     "store format new --volume $DIR/demo.plx --force" "store release demo --dry-run"; do
     # shellcheck disable=SC2086 # words
     run 4 $words --wait 0
-    says err "admin (pid $holder) on host "
+    says err "a parallax command (pid $holder) on host "
 done
 run 0 store format other --volume "$DIR/other.plx" --size 64M
 run 4 store add-volume other "$DIR/demo.plx" --force --wait 0
-says err "store demo is open in admin (pid $holder) on host "
+says err "store demo is open in a parallax command (pid $holder) on host "
 timed run 4 snap create demo/web --wait 0
-says err "in use by admin (pid $holder)"
+says err "in use by a parallax command (pid $holder)"
 ((took < 3000)) || die "--wait 0 took $took ms"
 timed run 4 snap create demo/web --wait 1
 ((took >= 900)) || die "--wait 1 took $took ms"
@@ -250,7 +250,7 @@ later=$!
 "$PARALLAX" cdp off demo/web --wait 60 --quiet >quiet.out 2>quiet.err </dev/null &
 quiet=$!
 until_said later.err
-grep -q "waiting up to 60 s (--wait): demo/web is in use by admin (pid $holder)" later.err || die "nobody says who is waited for"
+grep -q "waiting up to 60 s (--wait): demo/web is in use by a parallax command (pid $holder)" later.err || die "nobody says who is waited for"
 free
 wait "$later" || die "what waited has failed: $(<later.err)"
 wait "$quiet" || die "what waited has failed: $(<quiet.err)"
@@ -279,7 +279,7 @@ for words in "snap delete demo/read@one" "vdi delete demo/read --yes"; do
     # shellcheck disable=SC2086 # words
     timed run 4 $words --wait 0
     says err "being read"
-    says err "admin (pid $holder)"
+    says err "a parallax command (pid $holder)"
     ((took < 3000)) || die "$words --wait 0 took $took ms"
     # shellcheck disable=SC2086 # words
     timed run 4 $words --wait 1 --quiet
@@ -298,7 +298,7 @@ rm later.err
 "$PARALLAX" snap delete demo/read@one --wait 60 >later.out 2>later.err </dev/null &
 later=$!
 until_said later.err
-grep -q "waiting up to 60 s (--wait): demo/read@one: it is being read by admin (pid $holder)" later.err || die "nobody says who is waited for"
+grep -q "waiting up to 60 s (--wait): demo/read@one: it is being read by a parallax command (pid $holder)" later.err || die "nobody says who is waited for"
 free
 wait "$later" || die "what waited has failed: $(<later.err)"
 run 3 vdi export demo/read@one raw
@@ -310,7 +310,7 @@ free
 wait "$later" || die "what waited has failed: $(<later.err)"
 reading demo/web@base
 timed run 4 store release demo --wait 1 --quiet
-says err "is open in admin (pid $holder)"
+says err "is open in a parallax command (pid $holder)"
 ((took >= 900)) || die "store release --wait 1 took $took ms"
 "$PARALLAX" store release demo --wait 60 --quiet 2>later.err </dev/null &
 later=$!

@@ -181,9 +181,9 @@ for _ in $(seq 100); do
 done
 [[ $(json holds 0 seq) == 1 && $(json holds 0 pid) == "$exporting" ]] || die "nobody reads"
 run 0 cdp status demo/hist
-says out "1 by admin (pid $exporting)"
+says out "1 by a parallax command (pid $exporting)"
 run 4 snap delete demo/hist@1 --wait 0
-says err "it is being read by admin (pid $exporting)"
+says err "it is being read by a parallax command (pid $exporting)"
 kill -9 "$exporting"
 wait "$exporting" 2>/dev/null
 exec 9<&-

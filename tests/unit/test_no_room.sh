@@ -52,7 +52,7 @@ run 0 snap create demo/kept
 run 0 gc demo
 run 4 snap delete demo/kept@second --wait 0
 # Seldom its row fits into what the registry has of the volume already.
-grep -q "is being read by admin" err || says err "a process that cannot write to its volume reads snapshots"
+grep -q "is being read by a parallax command" err || says err "a process that cannot write to its volume reads snapshots"
 cat <&9 >>was-read
 exec 9<&-
 wait "$reader" || die "the reader failed"

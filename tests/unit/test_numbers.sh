@@ -36,6 +36,32 @@ with open(sys.argv[1], "r+b") as volume:
     volume.write(bytes(reversed(blocks[newest][20:512])))' "$1"
 }
 
+# forge VOLUME NUMBER: both slots of its page have this number, or that before it in the other slot.
+forge() {
+    python3 -c '
+import sys
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+number = int(sys.argv[2])
+with open(sys.argv[1], "r+b") as volume:
+    for slot in range(2):
+        volume.seek(8192 + slot * 4096)
+        block = bytearray(volume.read(4096))
+        if block[:8] == b"PLXHOME.":
+            block[168:176] = number.to_bytes(8, "little")
+        else:
+            block[32:40] = (number - (slot != number % 2)).to_bytes(8, "little")
+        block[8:12] = bytes(4)
+        block[8:12] = crc32c(block).to_bytes(4, "little")
+        volume.seek(8192 + slot * 4096)
+        volume.write(block)' "$1" "$2" || die "the number of $1 cannot be forged"
+}
+
 step "a store of one volume has none, and further ones have the first volume's"
 run 0 store format demo --volume "$DIR/v0" --size 64M --extent-size 1M
 run 0 vdi create demo/web --size 16M
@@ -189,4 +215,116 @@ beside=(store add-volume demo "$DIR/v3" --size 16M)
 moments v2 snap create demo/web
 beside=(snap create demo/web)
 moments v3 store add-volume demo "$DIR/v3" --size 16M
+
+# opens: the store opens, twice, and all volumes have one number.
+opens() {
+    local home one two
+    for _ in 1 2; do
+        run 0 snap create demo/web
+        read -r home one two <<<"$(numbers)"
+        ((home && home == one && home == two)) || die "${1:-then}: $(numbers)"
+    done
+    run 0 store check demo
+}
+WORD=--i-checked-nobody-uses-it
+
+step "a volume whose number was overwritten together with its superblocks: restoring these says so, and the store opens"
+for bytes in 12288 16384 17408; do # one slot of the number, both, and more
+    restore
+    cp --sparse=always v1 v1.whole
+    dd if=/dev/zero of=v1 bs=$bytes count=1 conv=notrunc status=none
+    run 5 vdi export demo/web back --force
+    says err "the superblocks of store demo were overwritten"
+    run 0 store restore-superblock "$DIR/v1" --dry-run -q
+    says err "nobody can tell whether its content is the newest"
+    run 0 store restore-superblock "$DIR/v1" $WORD --json
+    [[ $(json number_lost) == true ]] || die "the JSON does not say that the number is lost"
+    for words in "store info demo" "vdi export demo/web back --force" "store list" "store scan $DIR/v0 $DIR/v1 $DIR/v2"; do
+        # shellcheck disable=SC2086 # words
+        run 0 $words
+    done
+    opens "after $bytes bytes"
+    page v1.whole v1 # from now on it has a number again
+    run 5 snap create demo/web
+    says err "$DIR/v1 went back to an older state"
+done
+
+step "... while zeroes alone, or a number that is left, still tell a volume that went back"
+restore
+dd if=/dev/zero of=v1 bs=4096 seek=2 count=2 conv=notrunc status=none
+run 5 vdi export demo/web back --force
+says err "$DIR/v1 went back to an older state"
+restore
+cp --sparse=always v1 v1.older
+opens
+cp --sparse=always v1.older v1
+dd if=/dev/zero of=v1 bs=8192 count=1 conv=notrunc status=none
+run 0 store restore-superblock "$DIR/v1" $WORD --json
+[[ $(json number_lost) == false ]] || die "the JSON says that the number is lost"
+for words in "vdi export demo/web back --force" "snap create demo/web"; do
+    # shellcheck disable=SC2086 # words
+    run 5 $words
+    says err "$DIR/v1 went back to an older state"
+done
+restore
+dd if=/dev/zero of=v0 bs=8192 count=1 conv=notrunc status=none
+run 0 store restore-superblock "$DIR/v0" $WORD --json
+[[ $(json number_lost) == false ]] || die "the first volume's number is on its home page"
+opens
+
+LAST=$((1 << 59)) # beyond this a number is none
+
+step "a number that leaves no room for the next one: all begin anew"
+restore
+for n in 0 1 2; do forge v$n $LAST; done
+opens "all forged"
+(($(number v0) < 100)) || die "the numbers did not begin anew: $(numbers)"
+restore
+for n in 0 1 2; do forge v$n $((LAST - 1)); done # the next opening, or its closing, is the last one
+opens "nearly the last"
+restore
+forge v0 $((LAST - 1))
+forge v1 $LAST
+forge v2 $((LAST - 1))
+opens "one volume ahead, as after a crash"
+restore
+forge v1 $LAST
+printf damaged | dd of=v0 bs=1 seek=$((8192 + 20)) conv=notrunc status=none
+opens "a damaged home page, and a forged volume"
+restore
+forge v2 $LAST
+run 5 snap create demo/web
+says err "$DIR/v0 went back to an older state, for $DIR/v2 is newer"
+"$PARALLAX" store rebuild-registry demo --i-checked-there-is-no-newer-one >out 2>err </dev/null
+says err "rebuilt the registry of store demo"
+run 0 vdi forget demo --lost --yes
+opens "rebuilt"
+restore
+for n in 0 1 2; do forge v$n $((LAST + 2)); done
+run 5 snap create demo/web
+says err "the home page has a number that nothing can be counted on from"
+says err "'parallax store take-over demo --any --i-checked-it-is-off' rewrites it"
+run 0 store take-over demo --any --i-checked-it-is-off
+opens "taken over"
+
+step "... and wherever that is cut off, the next opening begins anew again"
+rm -f opened
+restore
+for n in 0 1 2; do
+    forge v$n $LAST
+    cp --sparse=always v$n forged$n
+done
+PLX_STAGE_OPENED=$DIR/opened "$PARALLAX_STAGED" snap create demo/web >out 2>err </dev/null || die "$(<err)"
+first=$(grep -m 1 "^$DIR/v2 " opened)
+first=${first##* }
+for ((call = first + 1; call < first + 40; call++)); do
+    for n in 0 1 2; do cp --sparse=always forged$n v$n; done
+    { PLX_STAGE_SIGNAL=9 PLX_STAGE_AT=$call "$PARALLAX_STAGED" snap create demo/web; } >out 2>&1 </dev/null
+    for words in "store info demo" "snap create demo/web" "snap create demo/web"; do
+        # shellcheck disable=SC2086 # words
+        run 0 $words
+    done
+    read -r home one two <<<"$(numbers)"
+    ((home && home == one && home == two && home < 100)) || die "cut off before its I/O $call: $(numbers)"
+done
 echo "all is well"

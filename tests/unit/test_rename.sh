@@ -77,14 +77,14 @@ reader=$!
 exec 7<pipe
 head -c 64k <&7 >/dev/null
 run 4 vdi rename demo/web shop --wait 0
-says err "demo/web@1 is being read or cloned by admin (pid $reader)"
+says err "demo/web@1 is being read or cloned by a parallax command (pid $reader)"
 exec 7<&-
 wait "$reader"
 "$PARALLAX" -q vdi bench demo/web --rw randread --runtime 3 >/dev/null 2>&1 &
 writer=$!
 sleep 1
 run 4 vdi rename demo/web shop --wait 0
-says err "demo/web is in use by admin"
+says err "demo/web is in use by a parallax command"
 run 0 vdi rename demo/web shop --wait 30
 wait "$writer"
 [[ $(names) == shop,test ]] || die "it was not renamed when it was free"

@@ -50,7 +50,7 @@ burst() {
     ((bursts++))
     status=$(exec 2>/dev/null && "$RING_BURST" demo web written ${bursts}000000 8192 1000 $HELD >burst.out 2>burst.err; echo $?)
     [[ $status == 137 ]] || die "the burst ended with $status: $(<burst.err)"
-    run 0 vdi export demo/web undrained --force -q
+    run 0 vdi export demo/web undrained --without-ring --force -q
     lacked=$(lacking undrained) || exit 1
     # Of writes to one block only the last one counts.
     ((lacked >= HELD / 2)) || die "the store lacks $lacked blocks of $HELD that were written while it was held"
@@ -143,10 +143,21 @@ run 0 vdi info demo/web
 says out "on, and a ring may have its newest writes"
 for words in "" -q --json; do
     # shellcheck disable=SC2086 # words
-    run 0 vdi export demo/web behind --force $words
+    run 0 vdi export demo/web behind --without-ring --force $words
     says err "its newest writes may lie on a write-back ring only"
 done
 same behind undrained
+for file in behind -; do # a backup is not to lack them unnoticed
+    run 4 vdi export demo/web "$file" --force
+    says err "its newest writes may lie on a write-back ring only, and the image would lack them"
+    says err "'parallax snap create demo/web' brings them to the store: export that snapshot; --without-ring exports"
+    [[ ! -s out ]] || die "something was exported"
+    same behind undrained
+done
+run 0 vdi export demo/web@before earlier --without-ring
+same earlier before
+[[ ! -s err || $(<err) == "exported "* ]] || die "a snapshot that the store has is warned of"
+rm earlier
 run 0 cdp status demo/web --json
 [[ $(json ring) == "on, and a ring may have its newest writes" && $(json ring_setting) == on && $(json ring_needed) == true ]] ||
     die "'cdp status' does not show the ring"
@@ -201,7 +212,7 @@ some_drained() {
     ((lacks < lacked))
 }
 drained_more() {
-    run 0 vdi export demo/web left --force -q
+    run 0 vdi export demo/web left --without-ring --force -q
     some_drained
 }
 begins_anew() {
@@ -384,7 +395,7 @@ until [[ $(ls -l /proc/$bench/fd) == *"$DIR/one"* ]]; do
     kill -0 $bench || die "the process has ended: $(<bench.out)"
     sleep 0.1
 done
-for words in "vdi export demo/web live --force" "diff demo/web@older demo/web --json"; do
+for words in "vdi export demo/web live --force" "vdi export demo/web live --without-ring --force" "diff demo/web@older demo/web --json"; do
     # shellcheck disable=SC2086 # words; what is written meanwhile may be refused
     timeout -k 5 300 "$PARALLAX" $words >out 2>err </dev/null
     says err "its newest writes may lie on a write-back ring only"

@@ -269,7 +269,7 @@ int plx_format_home_decode(const void *block, const struct plx_uuid *store,
 #define PLX_NUMBER_BLOCK 2u /* slot A, a block of each volume but volume 0; slot B follows it */
 
 /* A volume's number: attach/numbers.c has the rules. An even one goes to slot A, an odd one to slot
- * B. */
+ * B. 0 marks a slot whose number was lost: it is decoded as damage (NUMBERS-8). */
 void plx_format_number_encode(const struct plx_uuid *store, uint64_t number, void *block);
 /* NOT_FOUND: the block is all zero, or another store's. */
 int plx_format_number_decode(const void *block, const struct plx_uuid *store, uint64_t *ret_number,

@@ -38,6 +38,10 @@
  * GROW-11  What an interrupted call left of a further volume has no extent that was ever used
  *     (GROW-1, GROW-3), and is overwritten without --force. A volume that has one was counted:
  *     volume 0 went back to an older state since, and nothing is overwritten.
+ * GROW-12  What overwrote a further volume's superblocks may have left zeroes where its number was.
+ *     A volume without a number counts as one that went back (NUMBERS-3). So before its superblocks
+ *     are restored, each slot that holds no number is marked as one whose number was lost
+ *     (NUMBERS-8). A number that is left stays: if the volume went back, that is still seen.
  * Loop: none; the loop stands still.
  * Crash story: one superblock decides: volume 0's for a further volume, the volume's own for one
  *   that became larger. Until that is durable, the store is as it was. Behind the volumes' ends lie

@@ -1,5 +1,5 @@
 /* superblock.c - writes superblocks, and zeroes what they are about to count (GROW-1, GROW-2,
- * GROW-5, GROW-6, GROW-8 to GROW-10).
+ * GROW-5, GROW-6, GROW-8 to GROW-10, GROW-12).
  *
  * A superblock changes in these steps (plx_superblock_write):
  *   1. Both slots are read again and compared with what is remembered (GROW-5).
@@ -184,6 +184,33 @@ static int find_lost(struct plx_device *device, uint8_t block[PLX_BLOCK_SIZE],
     return 0;
 }
 
+/* GROW-12. Damage stays: it is no evidence as it is (NUMBERS-5). */
+static int mark_number(struct plx_device *device, const struct plx_superblock *super, bool dry_run,
+                       bool *ret_lost)
+{
+    uint8_t block[PLX_BLOCK_SIZE];
+    uint64_t number;
+    int error = 0;
+
+    *ret_lost = false;
+    for (unsigned slot = 0; slot < 2 && super->volume_index && !error; slot++) {
+        unsigned at = PLX_NUMBER_BLOCK + slot;
+
+        error =
+            plx_volume_io(device, PLX_IO_READ, (uint64_t)at * PLX_BLOCK_SIZE, block, sizeof block);
+        if (!error)
+            error = plx_format_number_decode(block, &super->store, &number, NULL);
+        *ret_lost = *ret_lost || error;
+        if (error == PLX_ERR_NOT_FOUND && !dry_run) {
+            plx_format_number_encode(&super->store, 0, block);
+            error = write_durably(device, at, block, 1);
+        } else {
+            error = 0;
+        }
+    }
+    return error;
+}
+
 int plx_superblock_restore(struct plx_device *device, bool dry_run,
                            struct plx_superblock_info *ret_info, struct plx_fault *fault)
 {
@@ -194,6 +221,7 @@ int plx_superblock_restore(struct plx_device *device, bool dry_run,
     if (error)
         return error;
     plx_superblock_info(&super, ret_info);
+    error = mark_number(device, &super, dry_run, &ret_info->number_lost);
     for (unsigned slot = 0; slot < PLX_SUPERBLOCK_SLOTS && !dry_run && !error; slot++)
         error = write_durably(device, slot, block, 1);
     return error ? plx_fault_set(fault, error, "%s: cannot write the superblock: %s; try again",
