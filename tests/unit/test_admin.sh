@@ -471,7 +471,7 @@ for command in "store rebuild-registry --volume demo.plx" "store import --volume
     says err "make room there"
 done
 rm -rf state
-run 3 store rebuild-registry --volume "$DIR/nothing.plx"
+run 6 store rebuild-registry --volume "$DIR/nothing.plx"
 run 0 store rebuild-registry --volume "$DIR/demo.plx"
 compgen -G 'state/rebuild.*' >out && die "a rebuild leaves files"
 known >after
