@@ -167,7 +167,7 @@ class Truth:
 
     def verify_instants(self, guest):
         script = f"for at in $TIMES; do parallax vdi export demo/log@$at - | head -c {STEP} | sha256sum; done"
-        found = guest.run(script, env={"TIMES": " ".join(when for when, _ in self.steps)}, timeout=180).out.splitlines()
+        found = guest.run(script, env={"TIMES": " ".join(when for when, _ in self.steps)}, timeout=400).out.splitlines()
         for (when, checksum), line in zip(self.steps, found, strict=True):
             check(line.split()[0] == checksum, f"demo/log as it was at {when} is not what was written by then")
         status = json.loads(guest.run("parallax cdp status demo/log --json").out)
