@@ -199,6 +199,7 @@ int plx_cmd_vdi_create(struct plx_cli *cli)
         return rc;
     plx_out_note(cli, "created %s/%s, %s", name.store, name.vdi,
                  plx_text_size(options.size_bytes, size));
+    plx_cmd_tell_lost_name(cli, &name);
     return cli->json ? plx_cmd_vdi_print(cli, &name) : 0;
 }
 
@@ -228,6 +229,7 @@ int plx_cmd_vdi_clone(struct plx_cli *cli)
         return rc;
     plx_out_note(cli, "cloned %s/%s@%s to %s/%s", parent.store, parent.vdi, parent.snapshot,
                  name.store, name.vdi);
+    plx_cmd_tell_lost_name(cli, &name);
     return cli->json ? plx_cmd_vdi_print(cli, &name) : 0;
 }
 
@@ -277,7 +279,7 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
         plx_table_row(table, row);
     }
     free(vdis);
-    return rc ? rc : plx_cmd_look_at_volumes(cli, known);
+    return rc ? rc : plx_cmd_look_at_store(cli, known);
 }
 
 int plx_cmd_vdi_list(struct plx_cli *cli)

@@ -58,7 +58,8 @@ const struct plx_command plx_commands[] = {
      "A store that cannot be used is listed, too. The column PROBLEM says why in a word, and "
      "standard error has a sentence for each such store. RELEASED, ELSEWHERE and UNTOLD mean that "
      "no host has the store, another one has it, or nobody knows: here it can only be read. DOUBT "
-     "means that its registry has lost writes: nothing new is opened for writing.",
+     "means that its registry has lost writes: nothing new is opened for writing. LOST means that "
+     "'store rebuild-registry' could not read or find virtual disks.",
      "store list\n"
      "store list --columns name,size_bytes --bytes -q\n"
      "store list --json",

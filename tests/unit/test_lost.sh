@@ -97,7 +97,25 @@ all_else_works() {
     same one.raw out.raw
     run 0 vdi import one.raw demo/more
     run 0 snap create demo/c@three
-    run 0 vdi list demo
+}
+
+# listed TEXT: whatever lists or sums up names what is lost, shows the others, and ends with 5 (CMD_REGISTRY-1).
+listed() {
+    for words in "vdi list" "vdi list demo" tree "tree demo" "store info demo" "cdp status" "cdp status demo" "du demo" "du demo/a"; do
+        # shellcheck disable=SC2086 # words
+        run 5 $words
+        says err "store demo: lost: $1"
+        says err "'parallax vdi forget demo --lost'"
+        [[ $words == store* || $words == du* ]] || says out a
+        # shellcheck disable=SC2086 # words
+        run 5 $words --json -q
+        says err '"code":"CORRUPT"'
+    done
+    run 5 store list
+    grep -Eq '^demo .* LOST *$' out || die "store list does not say LOST"
+    says err "lost: $1"
+    run 5 store list --json
+    [[ $(json 0 problem_code) == LOST && $(json 0 problem) == *"$1"* && $(json 0 vdis) -gt 0 ]] || die "wrong JSON"
 }
 
 head -c 4M /dev/urandom >one.raw
@@ -110,8 +128,13 @@ made
 overwrite 165
 rebuilt 5
 says err "lost: virtual disk b: VDI slot 1"
+listed "virtual disk b: VDI slot 1"
 all_else_works
-run 0 store info demo
+listed "virtual disk b: VDI slot 1"
+run 0 vdi create demo/b --size 1M
+says err "a virtual disk that was called demo/b is lost"
+run 0 vdi create demo/bb --size 1M
+[[ $(<err) != *"is lost"* ]] || die "another name is told to be lost"
 [[ -z $(registry "SELECT 1 FROM vdis WHERE slot = 1") ]] || die "the slot was given out"
 run 4 gc demo
 run 4 snap delete demo/a@one
@@ -119,6 +142,10 @@ run 4 vdi forget demo --lost -q
 [[ $(<err) == *"; with --yes, what these disks used becomes garbage, "*" may go again" ]] || die "wrong advice"
 run 0 vdi forget demo --lost --yes
 says err "gave up 1"
+for words in "vdi list" "tree demo" "store info demo" "cdp status" "store list" "du demo"; do
+    # shellcheck disable=SC2086 # words
+    run 0 $words
+done
 run 0 gc demo --json
 (($(json freed_bytes) >= 8 << 20)) || die "what it used did not come back"
 run 0 vdi create demo/again --size 1M
@@ -129,6 +156,24 @@ kept a
 kept c
 run 0 gc demo
 run 0 snap delete demo/a@two
+
+step "all records are gone, each as if never used: no list says that there are no virtual disks"
+made
+python3 - demo.plx <<'END'
+import sys
+with open(sys.argv[1], "r+b") as volume:
+    volume.seek(volume.read(1 << 20).index(b"PLXVDREC"))
+    volume.write(bytes(3 * 8192))
+END
+rebuilt 5
+for words in "vdi list" "vdi list demo" "tree" "store info demo" "cdp status demo" "store list" "du demo"; do
+    # shellcheck disable=SC2086 # words
+    run 5 $words
+    for disk in a b c; do says err "virtual disk $disk: slot "; done
+    grep -q "there are no virtual disks" err && die "$words: there are none?"
+done
+says err ": what they used counts as garbage here, and is kept"
+run 0 vdi create demo/x --size 1M
 
 step "a damaged record that can be read again is not given up"
 made
@@ -164,6 +209,9 @@ damage "$id"
 rebuilt 5
 says err "lost: labels of b"
 all_else_works
+run 0 vdi list demo
+says err "store demo: labels are lost: "
+says err "'parallax vdi forget demo --lost'"
 run 0 vdi forget demo --lost --yes
 says err "vdi delete"
 run 0 snap delete demo/a@two
