@@ -143,9 +143,10 @@ static int refuse_loss(struct plx_cli *cli, const struct plx_rebuilt *rebuilt, c
         return plx_cli_fail(cli, PLX_ERR_CORRUPT,
                             "store %s: %" PRIu64
                             " extent%s %s damaged or went back to an older state; nothing is "
-                            "allocated there any more, and all else works",
+                            "allocated there any more; data that lay there may be damaged: "
+                            "'parallax store check %s --data' names the virtual disks",
                             store, rebuilt->sealed_extents, plx_plural(rebuilt->sealed_extents),
-                            plx_is_or_are(rebuilt->sealed_extents));
+                            plx_is_or_are(rebuilt->sealed_extents), store);
     return 0;
 }
 
@@ -273,7 +274,7 @@ static int accept_older(struct plx_cli *cli, const struct plx_name *name,
     const struct plx_watch watch = {show_reading, is_stopped, &progress};
     int rc;
 
-    if (older->older)
+    if (older->older && (plx_cli_get(cli, "dry-run") || !plx_cli_get(cli, "yes")))
         tell_older(cli, name, older);
     if (older->older && plx_cli_get(cli, "dry-run"))
         return print_only_told(cli, name, "accepted",
@@ -288,6 +289,7 @@ static int accept_older(struct plx_cli *cli, const struct plx_name *name,
         plx_progress_end(&progress);
         if (rc)
             return rc;
+        tell_older(cli, name, older); /* not before: it may be refused */
     }
     plx_out_note(cli,
                  older->older ? "%s/%.100s counts as it is now"
@@ -311,48 +313,32 @@ int plx_cmd_vdi_accept(struct plx_cli *cli)
         (rc = plx_session_vdi_row(cli, &name, &row)))
         return rc;
     rc = plx_attach_look_at_older(cli->session.attach, &row, &older, &cli->fault);
+    older.also_damaged = plx_cli_get(cli, "also-damaged");
     if (!rc)
         rc = accept_older(cli, &name, &row, &older);
     free(older.gone);
     return rc;
 }
 
-#define LOST_TOLD 3u /* of as many as there may be slots; `vdi forget --lost` tells them all */
-
 /* CMD_REGISTRY-1 */
-static int refuse_lost(struct plx_cli *cli, const char *store, const struct plx_registry_lost *lost,
-                       size_t count, size_t records, const char *more)
-{
-    char text[320] = "", others[32] = "";
-    size_t at = 0, told = 0;
-
-    for (size_t i = 0; i < count && told < LOST_TOLD; i++)
-        if (!lost[i].labels)
-            at += (size_t)snprintf(text + at, sizeof text - at, "%s%.95s", told++ ? "; " : "",
-                                   lost[i].why);
-    if (records > told)
-        snprintf(others, sizeof others, " and %zu more", records - told);
-    return plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                        "store %s: lost: %s%s%s; restore the store; only if %s gone for good, "
-                        "'parallax vdi forget %s --lost' gives %s up",
-                        store, text, others, more, records == 1 ? "it is" : "they are", store,
-                        records == 1 ? "it" : "them");
-}
-
 int plx_cmd_look_at_lost(struct plx_cli *cli, const char *store, const char *more)
 {
     struct plx_registry_lost *list = NULL;
     struct plx_registry_store row;
-    size_t count = 0, records = 0;
+    size_t count = 0, records;
+    char text[PLX_LOST_TEXT];
     int rc;
 
     plx_session_row(cli, &row);
     if ((rc = plx_registry_lost_list(cli->session.registry, row.id, &list, &count)))
         return plx_session_registry_fault(cli, rc);
-    for (size_t i = 0; i < count; i++)
-        records += !list[i].labels;
+    records = plx_registry_lost_text(list, count, text);
     if (records)
-        rc = refuse_lost(cli, store, list, count, records, more);
+        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                          "store %s: lost: %s%s; restore the store; only if %s gone for good, "
+                          "'parallax vdi forget %s --lost' gives %s up",
+                          store, text, more, records == 1 ? "it is" : "they are", store,
+                          records == 1 ? "it" : "them");
     else if (count)
         plx_out_note(cli,
                      "store %s: labels are lost: %.200s; no snapshot of that virtual disk goes "

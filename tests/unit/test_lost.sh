@@ -278,6 +278,70 @@ run 0 vdi export-diff demo/b@new..newer inc2
 run 3 vdi import-diff inc2 demo/copy
 says err "another snapshot $lost"
 
+step "a disk that went back, beside one that is lost: it is not accepted, and nothing sounds as if it were"
+made
+cp demo.plx before.plx
+for disk in a b; do
+    run 0 vdi import small.raw demo/$disk --force
+    run 0 snap create demo/$disk@x
+done
+overwrite 0 # b
+python3 - before.plx demo.plx <<'END'
+import sys
+with open(sys.argv[1], "rb") as good, open(sys.argv[2], "r+b") as volume: # a, in slot 0
+    data = good.read(1 << 20)
+    at = data.index(b"PLXVDREC")
+    volume.seek(at)
+    volume.write(data[at:at + 8192])
+END
+rebuilt 5
+run 4 vdi accept-older demo/a --yes
+says err "demo/a was not accepted, for what is lost may have its blocks: virtual disk b: slot 1 of the store does not hold it; restore the store; only if that is gone for good, 'parallax vdi forget demo --lost' gives it up"
+run 5 vdi info demo/a
+[[ -n $(registry "SELECT 1 FROM labels WHERE name = 'x'") ]] || die "its label is gone"
+run 0 vdi forget demo --lost --yes
+run 0 vdi accept-older demo/a --yes
+says err "the label x goes"
+says err "demo/a counts as it is now"
+run 0 vdi info demo/a
+
+step "a disk that went back to a state that cannot be read: it is accepted only if what can be read is meant"
+made
+run 0 cdp off demo/b
+head -c 4M /dev/urandom >own.raw
+run 0 vdi import own.raw demo/b --force
+run 0 snap create demo/b@own
+cp demo.plx before.plx
+run 0 vdi import small.raw demo/b --force
+run 0 snap create demo/b@x
+put_back before.plx
+python3 - demo.plx own.raw <<'END' || die "it has no node of the second half of its blocks"
+import sys
+with open(sys.argv[1], "r+b") as volume, open(sys.argv[2], "rb") as own:
+    image, data = own.read(), volume.read()
+    where = {data[at:at + 4096]: at for at in range(0, len(data), 4096)}
+    entries = [where[image[n * 4096:(n + 1) * 4096]] // 4096 for n in range(512, 1024)]
+    mask = (1 << 37) - 1
+    nodes = [at for at in range(0, len(data), 4096)
+             if all(int.from_bytes(data[at + 8 * i:at + 8 * i + 8], "little") & mask == e for i, e in enumerate(entries))]
+    for at in nodes:
+        volume.seek(at + 9)
+        volume.write(bytes([data[at + 9] ^ 0x40]))
+sys.exit(not nodes)
+END
+run 5 vdi accept-older demo/b --yes
+says err "the older state is damaged; nothing was changed: restore the store; only if there is no better state, --also-damaged accepts what can be read of it"
+says err "virtual disk b"
+run 5 vdi info demo/b
+[[ -n $(registry "SELECT 1 FROM labels WHERE name = 'x'") ]] || die "its label is gone"
+run 0 vdi accept-older demo/b --yes --also-damaged
+run 0 vdi info demo/b
+run 5 vdi export demo/b@own back.raw
+run 5 vdi export demo/b@own back.raw --skip-errors
+cmp -n $((2 << 20)) own.raw back.raw || die "what can be read is another"
+kept a
+kept c
+
 for byte in 0 165; do
     step "a live disk whose record is all bytes of $byte"
     made

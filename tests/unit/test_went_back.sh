@@ -89,6 +89,7 @@ run 0 vdi info demo/b
 [[ $(registry "SELECT count(*) FROM extents WHERE sealed") != 0 ]] || die "what it has again, and gave back once, can be given away"
 fails 5 store rebuild-registry --volume demo.plx
 says err "nothing is allocated in it any more"
+says err "; nothing is allocated there any more; data that lay there may be damaged: 'parallax store check demo --data' names the virtual disks"
 "$PARALLAX" store check demo >out 2>err
 grep "takes over what the store says" out && die "the check's advice is what was done, and changes nothing"
 
