@@ -53,6 +53,7 @@ static int find_volumes(struct plx_cli *cli, struct plx_volumes_given *volumes,
     if ((rc = plx_session_paths(cli, &paths)) ||
         (rc = plx_known_get(paths, name.store, ret_store, &cli->fault)))
         return rc;
+    snprintf(cli->store, sizeof cli->store, "%s", ret_store->name);
     volumes->count = ret_store->volumes;
     for (unsigned v = 0; v < ret_store->volumes; v++)
         volumes->path[v] = ret_store->volume[v];
@@ -129,9 +130,9 @@ static int refuse_loss(struct plx_cli *cli, const struct plx_rebuilt *rebuilt, c
                             "store %s: %" PRIu64
                             " record%s %s older than what was written; each such "
                             "disk is refused until the store is restored, or 'parallax vdi "
-                            "accept-older' accepts it",
+                            "accept-older %s/VDI' accepts it",
                             store, rebuilt->older_records, plx_plural(rebuilt->older_records),
-                            plx_is_or_are(rebuilt->older_records));
+                            plx_is_or_are(rebuilt->older_records), store);
     if (rebuilt->unknown_origins)
         return plx_cli_fail(cli, PLX_ERR_CORRUPT,
                             "store %s: the origin of %zu clone%s is not known any more, and whose "

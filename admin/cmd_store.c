@@ -316,6 +316,7 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
             word = rc == PLX_ERR_CORRUPT ? "LOST" : NULL;
     }
     if (rc) {
+        plx_session_name_advice(cli);
         json_object_set_new(row, "problem", plx_out_string(cli->fault.text));
         json_object_set_new(row, "problem_code", json_string(word ? word : plx_error_name(rc)));
     }

@@ -211,8 +211,8 @@ static void on_finding(void *context, const struct plx_finding *finding)
         accept->error = plx_fault_set(accept->fault, PLX_ERR_CORRUPT,
                                       "%.160s: blocks of an older state are in use by others; "
                                       "nothing was changed: restore the store, or give the disk "
-                                      "up by 'parallax vdi delete --lost'",
-                                      finding->text);
+                                      "up by 'parallax vdi delete STORE/%.60s --lost'",
+                                      finding->text, accept->vdi->name);
     else if (hides_blocks(accept, finding))
         accept->error = plx_fault_set(accept->fault, PLX_ERR_CORRUPT,
                                       "%.200s: nobody knows whether blocks of the older state are "

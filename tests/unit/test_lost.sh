@@ -137,7 +137,11 @@ run 0 vdi create demo/bb --size 1M
 [[ $(<err) != *"is lost"* ]] || die "another name is told to be lost"
 [[ -z $(registry "SELECT 1 FROM vdis WHERE slot = 1") ]] || die "the slot was given out"
 run 4 gc demo
+says err "'parallax vdi forget demo --lost' gives it up"
 run 4 snap delete demo/a@one
+says err "'parallax vdi forget demo --lost' gives them up"
+run 5 store check demo
+says out "give it up by 'parallax vdi forget demo --lost'"
 run 4 vdi forget demo --lost -q
 [[ $(<err) == *"; with --yes, what these disks used becomes garbage, "*" may go again" ]] || die "wrong advice"
 run 0 vdi forget demo --lost --yes
@@ -261,6 +265,12 @@ run 0 vdi export-diff demo/b@one..x inc
 run 0 vdi import-diff inc demo/copy
 put_back before.plx
 run 5 vdi info demo/b
+says err "by 'parallax vdi accept-older demo/b'"
+run 5 store check demo
+says out "by 'parallax vdi accept-older demo/b'"
+rebuilt 5
+says err "or 'parallax vdi accept-older demo/b' accepts that"
+says err "or 'parallax vdi accept-older demo/VDI' accepts it"
 run 4 vdi accept-older demo/b -q
 "$PARALLAX" vdi accept-older demo/b >out 2>err
 says err "the label z goes"
@@ -349,7 +359,7 @@ for byte in 0 165; do
     overwrite $byte
     run 5 gc demo
     if [[ $byte == 0 ]]; then
-        says err "'parallax vdi delete --lost'"
+        says err "'parallax vdi delete demo/b --lost'"
     fi
     run 5 vdi delete demo/b --yes
     run 5 vdi accept-older demo/b
