@@ -20,6 +20,7 @@
 #include "attach/entries.h"
 #include "attach/volumes.h"
 #include "device/credentials.h"
+#include "engine/base/plain.h"
 
 static const struct plx_entries stores;
 
@@ -225,11 +226,12 @@ void plx_known_name_place(const struct plx_known_place *place, const char *volum
 void plx_known_name_volumes(const struct plx_known *known, char ret_text[PLX_KNOWN_VOLUMES_TEXT])
 {
     const size_t size = PLX_KNOWN_VOLUMES_TEXT;
+    char word[PLX_WORD_TEXT];
     size_t at = 0;
 
     for (unsigned i = 0; i < known->volumes && at < size; i++)
         at += (size_t)snprintf(ret_text + at, size - at, "%s--volume %s", i ? " " : "",
-                               known->volume[i]);
+                               plx_plain_word(known->volume[i], word, sizeof word));
     if (at >= size)
         snprintf(ret_text, size, "--volume PATH...");
 }
