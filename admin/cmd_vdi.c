@@ -203,6 +203,21 @@ int plx_cmd_vdi_create(struct plx_cli *cli)
     return cli->json ? plx_cmd_vdi_print(cli, &name) : 0;
 }
 
+/* STORE/VDI alone is what a newcomer gives: which snapshot of it? */
+static int name_snapshot(struct plx_cli *cli, struct plx_name *ret_parent)
+{
+    const char *text = cli->arguments[0];
+    struct plx_name vdi;
+
+    if (!plx_text_name_parse(text, PLX_NAME_VDI, &vdi, NULL))
+        return plx_cli_usage(cli,
+                             "%.120s is a virtual disk, and a clone is made from one of its "
+                             "snapshots: 'parallax snap list %.120s' shows them; take one first: "
+                             "'parallax snap create %.120s@LABEL'",
+                             text, text, text);
+    return plx_cli_name(cli, 0, PLX_NAME_SNAPSHOT, ret_parent);
+}
+
 int plx_cmd_vdi_clone(struct plx_cli *cli)
 {
     struct plx_vdi_create_options options = {0};
@@ -210,7 +225,7 @@ int plx_cmd_vdi_clone(struct plx_cli *cli)
     struct plx_registry_vdi row;
     int rc;
 
-    if ((rc = plx_cli_name(cli, 0, PLX_NAME_SNAPSHOT, &parent)) ||
+    if ((rc = name_snapshot(cli, &parent)) ||
         (rc = plx_cli_name(cli, 1, PLX_NAME_VDI, &name)))
         return rc;
     if (strcmp(parent.store, name.store))

@@ -73,6 +73,12 @@ int plx_session_registry_fault(struct plx_cli *cli, int code)
 
     if (code == PLX_ERR_READONLY && busy)
         return plx_cli_fail(cli, busy->code, "%s", busy->text);
+    if (code == PLX_ERR_READONLY && cli->session.attach) {
+        int whose = plx_attach_whose(cli->session.attach, &cli->fault);
+
+        if (whose)
+            return whose;
+    }
     return plx_cli_fail(cli, code, "%s", text && *text ? text : plx_error_text(code));
 }
 

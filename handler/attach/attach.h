@@ -95,6 +95,9 @@ int plx_attach_fenced(struct plx_attach *attach, struct plx_fault *fault);
 /* Who kept a process that only reads from taking the store when it opened: its registry cannot be
  * written to then. NULL: nobody. */
 const struct plx_fault *plx_attach_in_the_way(const struct plx_attach *attach);
+/* After its registry has answered READONLY: why this host may not write to the store, which another
+ * one has, or nobody. 0: that is not why. */
+int plx_attach_whose(struct plx_attach *attach, struct plx_fault *fault);
 /* Whether an extent that was granted proved that the registry lost writes (ATTACH-10). */
 bool plx_attach_found_doubt(struct plx_attach *attach);
 

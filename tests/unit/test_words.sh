@@ -527,6 +527,11 @@ run 0 store import tank2 --read-only --volume "$DIR/c.img"
 run 0 store forget tank2
 says err "makes it known again, if no other host has it"
 
+run 2 vdi clone tank/web tank/test
+says err "tank/web is a virtual disk, and a clone is made from one of its snapshots: 'parallax snap list tank/web' shows them; take one first: 'parallax snap create tank/web@LABEL'"
+run 2 vdi clone tank tank/test
+says err "'tank' is not a name of the form STORE/VDI@SNAPSHOT"
+
 step "a path that a shell would not take as one word is advised as one that it does"
 ODD="$DIR/my disk's \$(touch gone)!.plx"
 run 0 store format odd --volume "$ODD" --size 64M
