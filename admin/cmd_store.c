@@ -229,6 +229,13 @@ int plx_cmd_look_at_volumes(struct plx_cli *cli, const struct plx_known *known)
     return rc;
 }
 
+int plx_cmd_look_at_store(struct plx_cli *cli, const struct plx_known *known)
+{
+    int rc = plx_cmd_look_at_volumes(cli, known);
+
+    return rc ? rc : plx_cmd_look_at_lost(cli, known->name, "");
+}
+
 struct listing {
     struct plx_table table;
     json_t *notes; /* of stores that can only be read here: behind the table */

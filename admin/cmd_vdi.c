@@ -225,8 +225,7 @@ int plx_cmd_vdi_clone(struct plx_cli *cli)
     struct plx_registry_vdi row;
     int rc;
 
-    if ((rc = name_snapshot(cli, &parent)) ||
-        (rc = plx_cli_name(cli, 1, PLX_NAME_VDI, &name)))
+    if ((rc = name_snapshot(cli, &parent)) || (rc = plx_cli_name(cli, 1, PLX_NAME_VDI, &name)))
         return rc;
     if (strcmp(parent.store, name.store))
         return plx_cli_usage(cli,

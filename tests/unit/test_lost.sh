@@ -99,7 +99,7 @@ all_else_works() {
     run 0 snap create demo/c@three
 }
 
-# listed TEXT: whatever lists or sums up names what is lost, shows the others, and ends with 5 (CMD_REGISTRY-1).
+# listed TEXT: whatever lists or sums up names what is lost, shows the others, and ends with 5 (CMD_LOST-1).
 listed() {
     for words in "vdi list" "vdi list demo" tree "tree demo" "store info demo" "cdp status" "cdp status demo" "du demo" "du demo/a"; do
         # shellcheck disable=SC2086 # words
