@@ -73,6 +73,8 @@ struct plx_cli {
     bool json, quiet, help;
     uint64_t wait_s;
     struct plx_fault fault;
+    /* The store that is or was open last; advice names it (plx_known_name_advice()). */
+    char store[PLX_STORE_NAME_MAX + 1];
     /* The store without room in which a collection may free some: plx_session_note_garbage(). */
     char garbage_in[PLX_STORE_NAME_MAX + 1];
     /* Which snapshots times chose (plx_session_tell_chosen()), the first ones. They are printed if

@@ -46,6 +46,13 @@ int plx_cmd_check_size(struct plx_cli *cli, uint64_t bytes, uint32_t sector_size
 /* Whether each volume is there and a volume of that store, as every use of it would ask: for who
  * lists what the registry knows, which lies on volume 0 alone. */
 int plx_cmd_look_at_volumes(struct plx_cli *cli, const struct plx_known *known);
+/* CORRUPT: a rebuild has lost virtual disks (lost.h), which are named (CMD_LOST-1). more: what
+ * that means for what was printed, or "". */
+int plx_cmd_look_at_lost(struct plx_cli *cli, const char *store, const char *more);
+/* Both, for who lists what the registry knows. */
+int plx_cmd_look_at_store(struct plx_cli *cli, const struct plx_known *known);
+/* A warning, if a lost virtual disk was called so. */
+void plx_cmd_tell_lost_name(struct plx_cli *cli, const struct plx_name *name);
 /* Prints one virtual disk's properties. */
 int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name);
 

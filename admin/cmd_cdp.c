@@ -417,7 +417,9 @@ static int list_store(struct plx_cli *cli, const char *store, struct plx_table *
 
 static int visit_store(struct plx_cli *cli, const struct plx_known *known, void *table)
 {
-    return list_store(cli, known->name, table);
+    int rc = list_store(cli, known->name, table);
+
+    return rc ? rc : plx_cmd_look_at_lost(cli, known->name, "");
 }
 
 int plx_cmd_cdp_status(struct plx_cli *cli)

@@ -38,10 +38,13 @@ static void set_place(json_t *object, const struct plx_finding *finding)
                  NULL);
 }
 
+#define FINDING_TEXT 2048
+
 static void on_finding(void *context, const struct plx_finding *finding)
 {
     struct check *check = context;
     const char *word = finding->severity == PLX_FINDING_ERROR ? "error" : "info";
+    char text[FINDING_TEXT];
 
     check->errors += finding->severity == PLX_FINDING_ERROR;
     check->told_errors +=
@@ -49,11 +52,13 @@ static void on_finding(void *context, const struct plx_finding *finding)
         (strcmp(finding->kind, "registry") == 0 || strcmp(finding->kind, "superblock") == 0 ||
          strcmp(finding->kind, "ring") == 0);
     plx_progress_clear(&check->progress);
+    snprintf(text, sizeof text, "%s", finding->text);
+    plx_known_name_advice(check->cli->store, text, sizeof text);
     if (!check->cli->json) {
-        plx_out_line("%s: %s", word, finding->text);
+        plx_out_line("%s: %s", word, text);
     } else if (check->kept++ < FINDINGS_MAX) {
         json_t *object = json_pack("{s:s,s:s,s:o}", "severity", word, "kind", finding->kind, "text",
-                                   plx_out_string(finding->text));
+                                   plx_out_string(text));
 
         set_place(object, finding);
         json_array_append_new(check->findings, object);

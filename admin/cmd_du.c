@@ -230,6 +230,17 @@ static void print(struct account *a)
                              "or have just come to use");
 }
 
+/* A damaged record, if a rebuild knows which disk it was. */
+static int name_lost(struct plx_cli *cli, const char *store)
+{
+    struct plx_fault found = cli->fault;
+    int rc = plx_cmd_look_at_lost(cli, store, ": who uses what cannot be told");
+
+    if (rc != PLX_ERR_CORRUPT)
+        cli->fault = found;
+    return PLX_ERR_CORRUPT;
+}
+
 int plx_cmd_du(struct plx_cli *cli)
 {
     struct account a = {.cli = cli};
@@ -240,9 +251,13 @@ int plx_cmd_du(struct plx_cli *cli)
         return plx_cmd_snap_weigh(cli);
     if ((rc = plx_cli_name(cli, 0, slash ? PLX_NAME_VDI : PLX_NAME_STORE, &a.name)) ||
         (rc = plx_session_open(cli, a.name.store, PLX_SESSION_READ)) ||
-        (slash && (rc = plx_session_vdi_row(cli, &a.name, &a.row))) || (rc = take_account(&a)))
+        (slash && (rc = plx_session_vdi_row(cli, &a.name, &a.row))))
         return rc;
+    if ((rc = take_account(&a)))
+        return rc == PLX_ERR_CORRUPT ? name_lost(cli, a.name.store) : rc;
     print(&a);
     plx_usage_done(&a.usage);
-    return 0;
+    return slash ? 0
+                 : plx_cmd_look_at_lost(cli, a.name.store,
+                                        ": what they used counts as garbage here, and is kept");
 }

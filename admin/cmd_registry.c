@@ -48,6 +48,7 @@ static int find_volumes(struct plx_cli *cli, struct plx_volumes_given *volumes,
     if ((rc = plx_session_paths(cli, &paths)) ||
         (rc = plx_known_get(paths, name.store, ret_store, &cli->fault)))
         return rc;
+    snprintf(cli->store, sizeof cli->store, "%s", ret_store->name);
     volumes->count = ret_store->volumes;
     for (unsigned v = 0; v < ret_store->volumes; v++)
         volumes->path[v] = ret_store->volume[v];
@@ -124,9 +125,9 @@ static int refuse_loss(struct plx_cli *cli, const struct plx_rebuilt *rebuilt, c
                             "store %s: %" PRIu64
                             " record%s %s older than what was written; each such "
                             "disk is refused until the store is restored, or 'parallax vdi "
-                            "accept-older' accepts it",
+                            "accept-older %s/VDI' accepts it",
                             store, rebuilt->older_records, plx_plural(rebuilt->older_records),
-                            plx_is_or_are(rebuilt->older_records));
+                            plx_is_or_are(rebuilt->older_records), store);
     if (rebuilt->unknown_origins)
         return plx_cli_fail(cli, PLX_ERR_CORRUPT,
                             "store %s: the origin of %zu clone%s is not known any more, and whose "
@@ -138,9 +139,10 @@ static int refuse_loss(struct plx_cli *cli, const struct plx_rebuilt *rebuilt, c
         return plx_cli_fail(cli, PLX_ERR_CORRUPT,
                             "store %s: %" PRIu64
                             " extent%s %s damaged or went back to an older state; nothing is "
-                            "allocated there any more, and all else works",
+                            "allocated there any more; data that lay there may be damaged: "
+                            "'parallax store check %s --data' names the virtual disks",
                             store, rebuilt->sealed_extents, plx_plural(rebuilt->sealed_extents),
-                            plx_is_or_are(rebuilt->sealed_extents));
+                            plx_is_or_are(rebuilt->sealed_extents), store);
     return 0;
 }
 
@@ -268,7 +270,7 @@ static int accept_older(struct plx_cli *cli, const struct plx_name *name,
     const struct plx_watch watch = {show_reading, is_stopped, &progress};
     int rc;
 
-    if (older->older)
+    if (older->older && (plx_cli_get(cli, "dry-run") || !plx_cli_get(cli, "yes")))
         tell_older(cli, name, older);
     if (older->older && plx_cli_get(cli, "dry-run"))
         return print_only_told(cli, name, "accepted",
@@ -283,6 +285,7 @@ static int accept_older(struct plx_cli *cli, const struct plx_name *name,
         plx_progress_end(&progress);
         if (rc)
             return rc;
+        tell_older(cli, name, older); /* not before: it may be refused */
     }
     plx_out_note(cli,
                  older->older ? "%s/%.100s counts as it is now"
@@ -306,6 +309,7 @@ int plx_cmd_vdi_accept(struct plx_cli *cli)
         (rc = plx_session_vdi_row(cli, &name, &row)))
         return rc;
     rc = plx_attach_look_at_older(cli->session.attach, &row, &older, &cli->fault);
+    older.also_damaged = plx_cli_get(cli, "also-damaged");
     if (!rc)
         rc = accept_older(cli, &name, &row, &older);
     free(older.gone);

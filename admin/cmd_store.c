@@ -229,6 +229,13 @@ int plx_cmd_look_at_volumes(struct plx_cli *cli, const struct plx_known *known)
     return rc;
 }
 
+int plx_cmd_look_at_store(struct plx_cli *cli, const struct plx_known *known)
+{
+    int rc = plx_cmd_look_at_volumes(cli, known);
+
+    return rc ? rc : plx_cmd_look_at_lost(cli, known->name, "");
+}
+
 struct listing {
     struct plx_table table;
     json_t *notes; /* of stores that can only be read here: behind the table */
@@ -301,6 +308,7 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
 {
     struct listing *listing = context;
     json_t *row = json_pack("{s:s}", "name", known->name);
+    const char *word = NULL;
     int rc = read_registry(cli, known, row);
 
     if (known->volumes) { /* its entry could be read */
@@ -311,10 +319,13 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
         set_doubt(cli, listing, row);
         set_not_ours(cli, known, listing, row);
         rc = plx_cmd_look_at_volumes(cli, known);
+        if (!rc && (rc = plx_cmd_look_at_lost(cli, known->name, "")))
+            word = rc == PLX_ERR_CORRUPT ? "LOST" : NULL;
     }
     if (rc) {
+        plx_session_name_advice(cli);
         json_object_set_new(row, "problem", plx_out_string(cli->fault.text));
-        json_object_set_new(row, "problem_code", json_string(plx_error_name(rc)));
+        json_object_set_new(row, "problem_code", json_string(word ? word : plx_error_name(rc)));
     }
     plx_out_keys(row, "uuid", "created_ns", "problem", NULL);
     plx_table_row(&listing->table, row);
@@ -469,6 +480,8 @@ int plx_cmd_store_info(struct plx_cli *cli)
     plx_out_object(cli, info_columns, object); /* what is known of it, with an error behind */
     if (!rc && plx_store_ahead(plx_session_store(cli)))
         rc = plx_volumes_tell_ahead(plx_session_store(cli), &cli->fault);
+    if (!rc)
+        rc = plx_cmd_look_at_lost(cli, name.store, "");
 out:
     free(vdis);
     free(instances);

@@ -287,7 +287,7 @@ static int visit_store(struct plx_cli *cli, const struct plx_known *known, void 
 
     if (!rc)
         rc = build_store(cli, cli->session.registry, &store, known->name, tree);
-    return rc ? rc : plx_cmd_look_at_volumes(cli, known);
+    return rc ? rc : plx_cmd_look_at_store(cli, known);
 }
 
 int plx_cmd_tree(struct plx_cli *cli)

@@ -199,7 +199,23 @@ int plx_cmd_vdi_create(struct plx_cli *cli)
         return rc;
     plx_out_note(cli, "created %s/%s, %s", name.store, name.vdi,
                  plx_text_size(options.size_bytes, size));
+    plx_cmd_tell_lost_name(cli, &name);
     return cli->json ? plx_cmd_vdi_print(cli, &name) : 0;
+}
+
+/* STORE/VDI alone is what a newcomer gives: which snapshot of it? */
+static int name_snapshot(struct plx_cli *cli, struct plx_name *ret_parent)
+{
+    const char *text = cli->arguments[0];
+    struct plx_name vdi;
+
+    if (!plx_text_name_parse(text, PLX_NAME_VDI, &vdi, NULL))
+        return plx_cli_usage(cli,
+                             "%.120s is a virtual disk, and a clone is made from one of its "
+                             "snapshots: 'parallax snap list %.120s' shows them; take one first: "
+                             "'parallax snap create %.120s@LABEL'",
+                             text, text, text);
+    return plx_cli_name(cli, 0, PLX_NAME_SNAPSHOT, ret_parent);
 }
 
 int plx_cmd_vdi_clone(struct plx_cli *cli)
@@ -209,8 +225,7 @@ int plx_cmd_vdi_clone(struct plx_cli *cli)
     struct plx_registry_vdi row;
     int rc;
 
-    if ((rc = plx_cli_name(cli, 0, PLX_NAME_SNAPSHOT, &parent)) ||
-        (rc = plx_cli_name(cli, 1, PLX_NAME_VDI, &name)))
+    if ((rc = name_snapshot(cli, &parent)) || (rc = plx_cli_name(cli, 1, PLX_NAME_VDI, &name)))
         return rc;
     if (strcmp(parent.store, name.store))
         return plx_cli_usage(cli,
@@ -228,6 +243,7 @@ int plx_cmd_vdi_clone(struct plx_cli *cli)
         return rc;
     plx_out_note(cli, "cloned %s/%s@%s to %s/%s", parent.store, parent.vdi, parent.snapshot,
                  name.store, name.vdi);
+    plx_cmd_tell_lost_name(cli, &name);
     return cli->json ? plx_cmd_vdi_print(cli, &name) : 0;
 }
 
@@ -277,7 +293,7 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
         plx_table_row(table, row);
     }
     free(vdis);
-    return rc ? rc : plx_cmd_look_at_volumes(cli, known);
+    return rc ? rc : plx_cmd_look_at_store(cli, known);
 }
 
 int plx_cmd_vdi_list(struct plx_cli *cli)

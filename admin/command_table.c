@@ -58,7 +58,7 @@ const struct plx_command plx_commands[] = {
      "A store that cannot be used is listed, too. The column PROBLEM says why in a word, and "
      "standard error has a sentence for each such store. RELEASED, ELSEWHERE and UNTOLD mean that "
      "no host has the store, another one has it, or nobody knows: here it can only be read. DOUBT "
-     "means that its registry has lost writes: nothing new is opened for writing.",
+     "means that its registry has lost writes, LOST that virtual disks are lost.",
      "store list\n"
      "store list --columns name,size_bytes --bytes -q\n"
      "store list --json",
@@ -258,11 +258,11 @@ const struct plx_command plx_commands[] = {
      "Accept a virtual disk whose record went back to an older state.",
      "An older state of a virtual disk can come back if a device lost a write that it had "
      "acknowledged. It can also come back if a part of the store was restored from a copy. Such a "
-     "disk is refused, "
-     "because later writes are missing. This command accepts the older state.",
+     "disk is refused, because later writes are missing. This command accepts the older state.",
      "vdi accept-older demo/web --dry-run\n"
      "vdi accept-older demo/web --yes",
      OPTIONS({"yes", NULL, "do it, instead of only saying what would be done"},
+             {"also-damaged", NULL, "accept what can be read of a state that is damaged"},
              {"dry-run", NULL, "only say what would be done; the exit status is 0"}),
      plx_cmd_vdi_accept},
     {"vdi", "forget", "STORE", "Give up what a rebuild of the registry could not read.",

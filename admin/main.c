@@ -40,6 +40,7 @@ static int run(struct plx_cli *cli, int argc, char **argv)
     rc = cli->command->run(cli);
     rc = plx_attach_name_damage(cli->session.attach, rc, &cli->fault);
     rc = plx_session_name_doubt(cli, rc);
+    plx_session_name_advice(cli);
     plx_attach_name_unclaimed(cli->session.attach, rc, &cli->fault);
     plx_session_note_garbage(cli, rc);
     struct plx_fault said = cli->fault;

@@ -444,6 +444,24 @@ static void flush_out(void)
         keep_out_errno();
 }
 
+#define NOTE_TEXT 1024
+
+static void print_note(const struct plx_cli *cli, const char *format, va_list args)
+{
+    char text[NOTE_TEXT];
+    va_list again;
+
+    va_copy(again, args);
+    if (!*cli->store || vsnprintf(text, sizeof text, format, args) >= (int)sizeof text) {
+        print_line(stderr, format, again);
+    } else {
+        plx_known_name_advice(cli->store, text, sizeof text);
+        put_text(stderr, text);
+        fputc('\n', stderr);
+    }
+    va_end(again);
+}
+
 /* Flushes stdout first, so that a note follows the output it refers to. */
 /* OUTPUT-1 */
 void plx_out_note(const struct plx_cli *cli, const char *format, ...)
@@ -454,7 +472,7 @@ void plx_out_note(const struct plx_cli *cli, const char *format, ...)
         return;
     flush_out();
     va_start(args, format);
-    print_line(stderr, format, args);
+    print_note(cli, format, args);
     va_end(args);
 }
 
@@ -521,6 +539,18 @@ static const char *advise_on_space(const struct plx_cli *cli, char ret_text[ADVI
         "'parallax gc %s' may free what was deleted or shared and has not come back yet; if that "
         "is not enough, %s",
         cli->garbage_in, otherwise);
+    return ret_text;
+}
+
+/* With the store's name. */
+static const char *name_advice(const struct plx_cli *cli, const char *todo,
+                               char ret_text[ADVICE_TEXT])
+{
+    if (!todo || !*cli->store)
+        return todo;
+    if (todo != ret_text)
+        snprintf(ret_text, ADVICE_TEXT, "%s", todo);
+    plx_known_name_advice(cli->store, ret_text, ADVICE_TEXT);
     return ret_text;
 }
 
@@ -591,8 +621,9 @@ int plx_out_error(const struct plx_cli *cli, int code)
     if (code == PLX_ERR_STICKY && plx_error_class(cli->fault.code) == PLX_CLASS_NOSPACE)
         code = cli->fault.code; /* why it stopped */
     todo = code == PLX_ERR_USAGE ? name_help(cli, help, sizeof help)
-           : strchr(text, ';')   ? NULL
-                                 : advice(cli, code, text_of_advice);
+           : strchr(text, ';')
+               ? NULL
+               : name_advice(cli, advice(cli, code, text_of_advice), text_of_advice);
     if (cli->json) {
         json_t *error = json_pack("{s:{s:s,s:i,s:o,s:s?}}", "error", "code", error_name(code),
                                   "number", -code, "message", plx_out_string(text), "advice", todo);

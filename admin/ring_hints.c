@@ -11,6 +11,7 @@
 #include "attach/attach_ring.h"
 #include "attach/host_ring.h"
 #include "attach/volumes.h"
+#include "engine/base/plain.h"
 #include "output.h"
 
 #define NAMED_MAX 3u /* virtual disks that have a line of their own */
@@ -55,13 +56,14 @@ static void say_next(const struct plx_host_ring *ring, const struct plx_ring_hin
     const struct plx_ring_member_seen *sound = plx_ring_members_sound(&ring->members);
     const char *store = hint->name[0] ? hint->name : "STORE";
     bool two = sound->super.members > 1 && !sound->super.alone;
+    char word[PLX_WORD_TEXT];
 
     if (ring->known)
         snprintf(text, bytes, "this host knows it ('parallax ring info %s')", store);
     else if (ring->ours)
         snprintf(text, bytes, "%s'parallax ring create %s %.150s%s' makes it known again",
-                 hint->name[0] ? "" : "once that store is known here, ", store, path,
-                 two ? " OTHER-MEMBER" : "");
+                 hint->name[0] ? "" : "once that store is known here, ", store,
+                 plx_plain_word(path, word, sizeof word), two ? " OTHER-MEMBER" : "");
     else
         snprintf(text, bytes,
                  "'parallax ring create STORE PATH%s' on that host makes it known again there",

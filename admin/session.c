@@ -73,6 +73,12 @@ int plx_session_registry_fault(struct plx_cli *cli, int code)
 
     if (code == PLX_ERR_READONLY && busy)
         return plx_cli_fail(cli, busy->code, "%s", busy->text);
+    if (code == PLX_ERR_READONLY && cli->session.attach) {
+        int whose = plx_attach_whose(cli->session.attach, &cli->fault);
+
+        if (whose)
+            return whose;
+    }
     return plx_cli_fail(cli, code, "%s", text && *text ? text : plx_error_text(code));
 }
 
@@ -117,6 +123,7 @@ static int open_attach(struct plx_cli *cli, const struct plx_attach_options *opt
     int rc = init_paths(cli);
 
     PLX_ASSERT(!s->attach && !s->registry);
+    snprintf(cli->store, sizeof cli->store, "%s", options->store);
     waiting.patience = plx_session_patience(cli);
     waiting.draining = on_draining;
     waiting.context = cli;
@@ -347,6 +354,7 @@ int plx_session_each_store(struct plx_cli *cli, const char *store,
         found = true;
         rc = visit(cli, &list[i], context);
         rc = plx_attach_name_damage(cli->session.attach, rc, &cli->fault);
+        plx_session_name_advice(cli);
         if (rc && !*store)
             name_store(list[i].name, &cli->fault);
         if (rc && first.code)
@@ -368,6 +376,12 @@ int plx_session_each_store(struct plx_cli *cli, const char *store,
         return rc;
     cli->fault = first;
     return first.code;
+}
+
+void plx_session_name_advice(struct plx_cli *cli)
+{
+    if (*cli->store)
+        plx_known_name_advice(cli->store, cli->fault.text, sizeof cli->fault.text);
 }
 
 int plx_session_fenced(struct plx_cli *cli)

@@ -70,6 +70,8 @@ int plx_session_registry(struct plx_cli *cli, const char *store,
 void plx_session_row(struct plx_cli *cli, struct plx_registry_store *ret_row);
 /* A store and its registry. */
 int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mode mode);
+/* Of the fault: the store's name in what it advises. */
+void plx_session_name_advice(struct plx_cli *cli);
 /* Whether this host still has the store; asked before the result gets its name, and by
  * plx_session_close(). FENCED: as plx_attach_fenced(). */
 int plx_session_fenced(struct plx_cli *cli);

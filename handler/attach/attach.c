@@ -266,6 +266,11 @@ static int look_at_tenant(struct plx_attach *a, bool *ret_ours, struct plx_fault
     return plx_error_is_unwritable(error) || error == PLX_ERR_BUSY ? 0 : error;
 }
 
+int plx_attach_whose(struct plx_attach *a, struct plx_fault *fault)
+{
+    return a->tenancy ? 0 : plx_attach_begin_tenancy(a, fault);
+}
+
 static int open_registries(struct plx_attach *a, struct plx_fault *fault)
 {
     char who[160];

@@ -95,6 +95,9 @@ int plx_attach_fenced(struct plx_attach *attach, struct plx_fault *fault);
 /* Who kept a process that only reads from taking the store when it opened: its registry cannot be
  * written to then. NULL: nobody. */
 const struct plx_fault *plx_attach_in_the_way(const struct plx_attach *attach);
+/* After its registry has answered READONLY: why this host may not write to the store, which another
+ * one has, or nobody. 0: that is not why. */
+int plx_attach_whose(struct plx_attach *attach, struct plx_fault *fault);
 /* Whether an extent that was granted proved that the registry lost writes (ATTACH-10). */
 bool plx_attach_found_doubt(struct plx_attach *attach);
 
@@ -170,6 +173,7 @@ int plx_attach_forget_lost(struct plx_attach *attach, size_t *ret_count, struct 
  */
 struct plx_older {
     bool older;
+    bool also_damaged; /* the operator's word (FORGET-7) */
     struct plx_registry_written written; /* the record as it is on the store */
     uint64_t newest;                     /* number of the newest snapshot that is left */
     struct plx_registry_label *gone;     /* labels of later snapshots; to be freed */
@@ -179,7 +183,8 @@ int plx_attach_look_at_older(struct plx_attach *attach, const struct plx_registr
                              struct plx_older *ret_older, struct plx_fault *fault);
 /* The operator accepts the older state that plx_attach_look_at_older() found. Reads the metadata of
  * all disks three times (FORGET-4). CORRUPT: another disk uses blocks of that state, or may,
- * because metadata that leads to its blocks is lost. BUSY: an instance holds an extent with blocks
+ * because metadata that leads to its blocks is lost; or that state's own metadata is (FORGET-7).
+ * DOUBT: a lost disk may use them (FORGET-8). BUSY: an instance holds an extent with blocks
  * of that state, or a collection runs. watch: as in struct plx_check_options. */
 int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
                             const struct plx_older *older, const struct plx_watch *watch,

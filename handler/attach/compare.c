@@ -511,8 +511,8 @@ static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *r
         differs(c, PLX_FINDING_ERROR, ret_vdi->name,
                 "virtual disk %s: its record is older than what was written last: the device lost "
                 "a write that it had acknowledged; restore the store, or go on with the older "
-                "state by 'parallax vdi accept-older'",
-                ret_vdi->name);
+                "state by 'parallax vdi accept-older STORE/%.80s'",
+                ret_vdi->name, ret_vdi->name);
         return 0;
     }
     compare_live(c, &row, ret_vdi);

@@ -61,8 +61,8 @@ static int refuse_gone(const struct plx_registry_vdi *row, struct plx_fault *fau
     return plx_fault_set(fault, PLX_ERR_CORRUPT,
                          "virtual disk %.80s is not on the store any more: the device lost a write "
                          "that it had acknowledged; restore the store, or give the disk up by "
-                         "'parallax vdi delete --lost'",
-                         row->name);
+                         "'parallax vdi delete STORE/%.80s --lost'",
+                         row->name, row->name);
 }
 
 /* DOORS-3 */
@@ -147,8 +147,8 @@ int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
             fault, PLX_ERR_CORRUPT,
             "virtual disk %.80s: its record on the store is older than what was "
             "written last: the device lost a write that it had acknowledged; restore "
-            "the store, or go on with the older state by 'parallax vdi accept-older'",
-            row->name);
+            "the store, or go on with the older state by 'parallax vdi accept-older STORE/%.80s'",
+            row->name, row->name);
     return 0;
 }
 

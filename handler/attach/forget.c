@@ -20,6 +20,11 @@
  *                        sealed, and that the block is free may be known to its memory only
  * FORGET-5  The older state is also refused if the metadata of another disk cannot be read, since
  *     nobody then knows which blocks that disk uses.
+ * FORGET-7  If the metadata of the older state itself cannot be read, blocks that it leads to are
+ *     not known, so they are not sealed (FORGET-4). While that stays unreadable the disk neither
+ *     overwrites nor frees them, but a state that is better may still come back. So it is refused,
+ *     unless the operator takes what can be read of it.
+ * FORGET-8  While a record is lost nobody knows which blocks its disk uses, as in FORGET-5.
  * FORGET-6  A collection may have found blocks of the older state and be about to free them. So
  *     accepting is entered as a collection (COLLECTIONS-1), which keeps others out; while a record
  *     is lost, no collection runs at all. What an interrupted collection had left to sweep is
@@ -150,8 +155,10 @@ int plx_attach_look_at_older(struct plx_attach *attach, const struct plx_registr
 struct accept { /* FORGET-4 */
     struct plx_attach_inside in;
     const struct plx_registry_vdi *vdi;
+    const struct plx_older *older;
     struct plx_fault *fault;
-    int error; /* of a callback */
+    struct plx_fault damage; /* FORGET-7; after all that no word of the operator's changes */
+    int error;               /* of a callback */
 };
 
 /* One that went back, too: it is asked about this one when it is accepted in its turn. */
@@ -166,15 +173,32 @@ static bool went_back(const struct accept *accept, const struct plx_uuid *id)
            !plx_door_is_older(accept->in.store, &row, &older, NULL) && older;
 }
 
-/* FORGET-5. What else may be damaged leads to no block of a disk. */
-static bool hides_blocks(const struct accept *accept, const struct plx_finding *finding)
+/* What else may be damaged leads to no block of a disk. */
+static bool leads_to_blocks(const struct plx_finding *finding)
 {
     static const char *const kinds[] = {"record", "node", "log", "keyframe", "address", "more"};
 
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (strcmp(finding->kind, kinds[i]) == 0)
-            return !finding->id || !went_back(accept, finding->id);
+            return true;
     return false;
+}
+
+/* FORGET-5 */
+static bool hides_blocks(const struct accept *accept, const struct plx_finding *finding)
+{
+    return leads_to_blocks(finding) && (!finding->id || !went_back(accept, finding->id));
+}
+
+/* FORGET-7 */
+static bool is_damaged_itself(const struct accept *accept, const struct plx_finding *finding)
+{
+    char text[PLX_UUID_TEXT];
+
+    if (!finding->id || finding->severity != PLX_FINDING_ERROR || !leads_to_blocks(finding))
+        return false;
+    plx_uuid_text(finding->id, text);
+    return strcmp(text, accept->vdi->id) == 0;
 }
 
 static void on_finding(void *context, const struct plx_finding *finding)
@@ -187,14 +211,21 @@ static void on_finding(void *context, const struct plx_finding *finding)
         accept->error = plx_fault_set(accept->fault, PLX_ERR_CORRUPT,
                                       "%.160s: blocks of an older state are in use by others; "
                                       "nothing was changed: restore the store, or give the disk "
-                                      "up by 'parallax vdi delete --lost'",
-                                      finding->text);
+                                      "up by 'parallax vdi delete STORE/%.60s --lost'",
+                                      finding->text, accept->vdi->name);
     else if (hides_blocks(accept, finding))
         accept->error = plx_fault_set(accept->fault, PLX_ERR_CORRUPT,
                                       "%.200s: nobody knows whether blocks of the older state are "
                                       "in use there; nothing was changed: see 'parallax store "
                                       "check'",
                                       finding->text);
+    else if (!accept->older->also_damaged && !accept->damage.code &&
+             is_damaged_itself(accept, finding))
+        plx_fault_set(&accept->damage, PLX_ERR_CORRUPT,
+                      "%.250s: the older state is damaged; nothing was changed: restore the store; "
+                      "only if there is no better state, --also-damaged accepts what can be read "
+                      "of it",
+                      finding->text);
     else if (strcmp(finding->kind, "busy") == 0)
         accept->error = plx_fault_set(accept->fault, PLX_ERR_BUSY, "%.300s; nothing was changed",
                                       finding->text);
@@ -244,6 +275,8 @@ static int accept_alone(struct plx_attach *attach, struct accept *accept,
                                                 .watch = *watch};
     int error = check(attach, accept, &whose); /* FORGET-4, FORGET-5 */
 
+    if (!error && accept->damage.code)
+        error = plx_fault_set(accept->fault, accept->damage.code, "%s", accept->damage.text);
     if (!error)
         error = check(attach, accept, &unguarded);
     if (!error)
@@ -273,15 +306,38 @@ static int keep_collections_out(struct plx_attach *attach, const struct accept *
     return error;
 }
 
+/* FORGET-8. The trigger that keeps collections out would refuse, too, and cannot say what for. */
+static int refuse_beside_lost(const struct plx_attach *attach, const struct accept *accept)
+{
+    struct plx_registry_lost *list = NULL;
+    const char *store = attach->known.name;
+    char text[PLX_LOST_TEXT];
+    size_t count = 0, records;
+    int error = plx_registry_lost_list(accept->in.registry, accept->in.store_row, &list, &count);
+
+    if (error)
+        return plx_registry_fault(accept->in.registry, error, accept->fault);
+    records = plx_registry_lost_text(list, count, text);
+    free(list);
+    return records ? plx_fault_set(accept->fault, PLX_ERR_DOUBT,
+                                   "%s/%.60s was not accepted, for what is lost may have its "
+                                   "blocks: %s; restore the store; only if that is gone for good, "
+                                   "'parallax vdi forget %s --lost' gives it up",
+                                   store, accept->vdi->name, text, store)
+                   : 0;
+}
+
 int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
                             const struct plx_older *older, const struct plx_watch *watch,
                             struct plx_fault *fault)
 {
-    struct accept accept = {.vdi = vdi, .fault = fault};
+    struct accept accept = {.vdi = vdi, .older = older, .fault = fault};
     int error, left;
 
     plx_attach_get_inside(attach, &accept.in);
-    error = keep_collections_out(attach, &accept);
+    error = refuse_beside_lost(attach, &accept);
+    if (!error)
+        error = keep_collections_out(attach, &accept);
     if (error)
         return error;
     error = accept_alone(attach, &accept, older, watch);

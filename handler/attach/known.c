@@ -6,6 +6,7 @@
  * KNOWN-3  Whether a name is free is asked under the folder's lock (ENTRIES-3). So when two stores
  *     are given one name at the same time, one of them gets it.
  * KNOWN-4  One entry that cannot be read hides none of the others: what these say counts first.
+ * KNOWN-5  Advice can be done as it is written: it has the name that this host calls the store by.
  *     Only where they say nothing is it an error, for the answer may be in that entry.
  * Threads: any.
  * Crash story: a crash leaves the old entry or the new one (ENTRIES-1).
@@ -19,6 +20,7 @@
 #include "attach/entries.h"
 #include "attach/volumes.h"
 #include "device/credentials.h"
+#include "engine/base/plain.h"
 
 static const struct plx_entries stores;
 
@@ -224,11 +226,12 @@ void plx_known_name_place(const struct plx_known_place *place, const char *volum
 void plx_known_name_volumes(const struct plx_known *known, char ret_text[PLX_KNOWN_VOLUMES_TEXT])
 {
     const size_t size = PLX_KNOWN_VOLUMES_TEXT;
+    char word[PLX_WORD_TEXT];
     size_t at = 0;
 
     for (unsigned i = 0; i < known->volumes && at < size; i++)
         at += (size_t)snprintf(ret_text + at, size - at, "%s--volume %s", i ? " " : "",
-                               known->volume[i]);
+                               plx_plain_word(known->volume[i], word, sizeof word));
     if (at >= size)
         snprintf(ret_text, size, "--volume PATH...");
 }
@@ -241,6 +244,39 @@ void plx_known_count_volumes(const struct plx_known *known, char ret_text[PLX_KN
     for (unsigned i = 0; i < known->volumes; i++)
         unknown.volume[i] = path;
     plx_known_name_volumes(&unknown, ret_text);
+}
+
+/* Engine, registry and schema do not know what this host calls a store. KNOWN-5 */
+void plx_known_name_advice(const char *store, char *text, size_t size)
+{
+    static const struct {
+        const char *before, *behind; /* of the name */
+        size_t cut;                  /* of `behind`: what stands for the name */
+    } advice[] = {
+        {"'parallax vdi forget", " --lost'", 0},
+        {"'parallax store rebuild-registry", "'", 0},
+        {"'parallax store grow", "'", 0},
+        {"'parallax store check", "'", 0},
+        {"'parallax store check", " --data'", 0},
+        {"'parallax store info", "'", 0},
+        {"'parallax vdi accept-older", " STORE/", 6},
+        {"'parallax vdi delete", " STORE/", 6},
+    };
+
+    for (size_t i = 0; i < sizeof advice / sizeof advice[0]; i++) {
+        size_t begin = strlen(advice[i].before), behind = strlen(advice[i].behind);
+        size_t more = strlen(store) + 1;
+        char *at = text;
+
+        while ((at = strstr(at, advice[i].before)) && (at += begin)) {
+            if (strncmp(at, advice[i].behind, behind) != 0 ||
+                strlen(text) + more - advice[i].cut >= size)
+                continue;
+            memmove(at + more, at + advice[i].cut, strlen(at + advice[i].cut) + 1);
+            *at = ' ';
+            memcpy(at + 1, store, more - 1);
+        }
+    }
 }
 
 /* ---- Writing ---- */

@@ -71,6 +71,9 @@ int plx_known_missing(const struct plx_known *known, int error, struct plx_fault
 void plx_known_name_volumes(const struct plx_known *known, char ret_text[PLX_KNOWN_VOLUMES_TEXT]);
 /* Likewise, where the paths are to be found out: "--volume PATH" for each. */
 void plx_known_count_volumes(const struct plx_known *known, char ret_text[PLX_KNOWN_VOLUMES_TEXT]);
+/* Gives the commands that a text advises the store's name, where whoever wrote the text did not
+ * know it: "'parallax store grow'" becomes "'parallax store grow demo'" (KNOWN-5). */
+void plx_known_name_advice(const char *store, char *text, size_t size);
 void plx_known_done(struct plx_known *known);
 
 #endif

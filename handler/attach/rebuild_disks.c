@@ -107,8 +107,9 @@ static int refuse_older(struct rebuild *r, size_t older, size_t newer, const cha
     plx_rebuilding_tell_lost(
         r,
         "virtual disk %.120s: its record is older than what was written last: %s %.120s; it is "
-        "refused until the store is restored, or 'parallax vdi delete --lost' gives it up",
-        r->vdis[older].name, why, r->vdis[newer].name);
+        "refused until the store is restored, or 'parallax vdi delete STORE/%.80s --lost' gives "
+        "it up",
+        r->vdis[older].name, why, r->vdis[newer].name, r->vdis[older].name);
     return refuse(r, older);
 }
 
@@ -118,10 +119,11 @@ static int refuse_both(struct rebuild *r, size_t one, size_t other)
 
     plx_rebuilding_tell_lost(
         r,
-        "virtual disks %.100s and %.100s: both have one block, and nothing tells which one has it "
-        "no longer; both are refused until the store is restored, or 'parallax vdi delete --lost' "
-        "gives one of them up and 'parallax vdi accept-older' accepts the other",
-        r->vdis[one].name, r->vdis[other].name);
+        "virtual disks %.50s and %.50s: both have one block, and nothing tells which one has it "
+        "no longer; both are refused until the store is restored, or 'parallax vdi delete "
+        "STORE/%.50s --lost' gives that one up and 'parallax vdi accept-older STORE/%.50s' accepts "
+        "the other, or the other way round",
+        r->vdis[one].name, r->vdis[other].name, r->vdis[one].name, r->vdis[other].name);
     error = refuse(r, one);
     return error ? error : refuse(r, other);
 }

@@ -25,6 +25,7 @@ void plx_rebuilding_tell_lost(struct rebuild *r, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    plx_known_name_advice(r->known.name, text, sizeof text);
     r->options->lost(r->options->context, text);
 }
 

@@ -122,8 +122,9 @@ static void keep_known(struct rebuild *r, const struct plx_vdi_info *vdi,
     plx_rebuilding_tell_lost(
         r,
         "virtual disk %s: its record is older than what was written last; it is refused "
-        "until the store is restored, or 'parallax vdi accept-older' accepts that",
-        row->name);
+        "until the store is restored, or 'parallax vdi accept-older STORE/%.80s' "
+        "accepts that",
+        row->name, row->name);
 }
 
 /* ---- REBUILD-10 ---- */

@@ -7,6 +7,7 @@
  */
 #include "registry/lost.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "registry/sql.h"
@@ -45,6 +46,23 @@ int plx_registry_lost_list(struct plx_registry *reg, int64_t store,
     const struct plx_sql statement = SQL(list, SQL_INT(store));
 
     return plx_sql_list(reg, &statement, &lost_shape, (void **)ret_list, ret_count);
+}
+
+#define LOST_TOLD 3u
+
+size_t plx_registry_lost_text(const struct plx_registry_lost *list, size_t count,
+                              char ret_text[PLX_LOST_TEXT])
+{
+    size_t records = 0, at = 0;
+
+    *ret_text = '\0';
+    for (size_t i = 0; i < count; i++)
+        if (!list[i].labels && records++ < LOST_TOLD)
+            at += (size_t)snprintf(ret_text + at, PLX_LOST_TEXT - at, "%s%.90s", at ? "; " : "",
+                                   list[i].why);
+    if (records > LOST_TOLD)
+        snprintf(ret_text + at, PLX_LOST_TEXT - at, " and %zu more", records - LOST_TOLD);
+    return records;
 }
 
 int plx_registry_lost_forget(struct plx_registry *reg, int64_t store, size_t *ret_count)

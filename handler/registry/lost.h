@@ -29,6 +29,11 @@ int plx_registry_lost_add(struct plx_registry *reg, int64_t store,
                           const struct plx_registry_lost *lost);
 int plx_registry_lost_list(struct plx_registry *reg, int64_t store,
                            struct plx_registry_lost **ret_list, size_t *ret_count);
+/* Names the first lost records of a list, and how many more there are, for people. Returns how many
+ * they are in all; labels are not counted. */
+#define PLX_LOST_TEXT 320
+size_t plx_registry_lost_text(const struct plx_registry_lost *list, size_t count,
+                              char ret_text[PLX_LOST_TEXT]);
 /* Gives everything up that was lost in the store; *ret_count: how many entries there were. What
  * happens to the slots themselves is up to forget.c. */
 int plx_registry_lost_forget(struct plx_registry *reg, int64_t store, size_t *ret_count);

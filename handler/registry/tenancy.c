@@ -70,6 +70,8 @@
 
 #include "registry/tenancy_inside.h"
 
+#include "engine/base/plain.h"
+
 /* ---- Beginning ---- */
 
 static bool is_our_boot(const struct plx_tenancy *t, const struct plx_home *home)
@@ -160,35 +162,39 @@ static int write_taken(struct plx_tenancy *t, struct page *page, struct plx_faul
 static int refuse_other(struct plx_tenancy *t, const struct plx_home *home, struct plx_fault *fault)
 {
     const char *which = t->options.which;
+    char word[PLX_WORD_TEXT];
 
     return plx_fault_set(fault, PLX_ERR_BUSY,
                          "%s: the store belongs to host %s, which used it last; give it up there "
                          "('parallax store release'), or, if that host is off: 'parallax store "
                          "take-over %s%s --from %s --i-checked-it-is-off'",
                          t->device->name, home->host_name, which ? "" : "--volume ",
-                         which ? which : t->device->name, home->host_name);
+                         which ? which : plx_plain_word(t->device->name, word, sizeof word),
+                         home->host_name);
 }
 
 static int refuse_released(struct plx_tenancy *t, struct plx_fault *fault)
 {
     const char *volumes = t->options.volumes;
+    char word[PLX_WORD_TEXT];
 
     return plx_fault_set(fault, PLX_ERR_BUSY,
                          "%s: no host has the store: it was released; 'parallax store import "
                          "%s%s' takes it",
                          t->device->name, volumes ? "" : "--volume ",
-                         volumes ? volumes : t->device->name);
+                         volumes ? volumes : plx_plain_word(t->device->name, word, sizeof word));
 }
 
 static int refuse_page(struct plx_tenancy *t, const char *why, struct plx_fault *fault)
 {
     const char *which = t->options.which;
+    char word[PLX_WORD_TEXT];
 
     return plx_fault_set(fault, PLX_ERR_CORRUPT,
                          "%s: the home page %s; when no other host has the store, 'parallax store "
                          "take-over %s%.200s --any --i-checked-it-is-off' rewrites it",
                          t->device->name, why, which ? "" : "--volume ",
-                         which ? which : t->device->name);
+                         which ? which : plx_plain_word(t->device->name, word, sizeof word));
 }
 
 /* There is no page at all. A released store has one, so it was lost. */

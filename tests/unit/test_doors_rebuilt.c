@@ -226,7 +226,7 @@ static void test_earlier(void)
     }
     open_attach();
     OK(is_older("gone-slot-0", &row, &older));
-    refuse_older(&row, PLX_ERR_REGISTRY); /* what the lost one had is not known */
+    refuse_older(&row, PLX_ERR_DOUBT); /* what the lost one had is not known */
     OK(plx_attach_forget_lost(attach, &count, &fault));
     accept_older(&row);
     close_attach();

@@ -35,6 +35,24 @@ for words in "format new --volume $DIR/demo.plx --force" "import --volume $DIR/d
     says err "belongs to host alpha"
     same demo.plx before.plx
 done
+beta 0 store import demo --read-only --volume "$DIR/demo.plx"
+for words in "store set demo --warn-at 80%" "vdi set demo/web --warn-at 80%" "vdi create demo/new --size 1M"; do
+    # shellcheck disable=SC2086 # words
+    beta 4 $words
+    says err "belongs to host alpha, which used it last; give it up there ('parallax store release'), or, if that host is off: 'parallax store take-over demo --from alpha --i-checked-it-is-off'"
+    same demo.plx before.plx
+done
+alpha 0 store release demo
+for words in "store set demo --warn-at 80%" "vdi set demo/web --warn-at 80%" "vdi create demo/new --size 1M"; do
+    # shellcheck disable=SC2086 # words
+    alpha 4 $words
+    says err "no host has the store: it was released; 'parallax store import --volume $DIR/demo.plx' takes it"
+done
+alpha 0 store import --volume "$DIR/demo.plx"
+alpha 0 store set demo --warn-at 80%
+alpha 0 store set demo --warn-at none
+beta 0 store forget demo
+
 step "a further volume does not tell whose it is, nor one that cannot be read: --force is not enough"
 alpha 0 store format wide --volume "$DIR/wide0.plx" --volume "$DIR/wide1.plx" --size 64M --extent-size 1M
 alpha 0 vdi import image wide/web

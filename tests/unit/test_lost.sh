@@ -97,7 +97,25 @@ all_else_works() {
     same one.raw out.raw
     run 0 vdi import one.raw demo/more
     run 0 snap create demo/c@three
-    run 0 vdi list demo
+}
+
+# listed TEXT: whatever lists or sums up names what is lost, shows the others, and ends with 5 (CMD_LOST-1).
+listed() {
+    for words in "vdi list" "vdi list demo" tree "tree demo" "store info demo" "cdp status" "cdp status demo" "du demo" "du demo/a"; do
+        # shellcheck disable=SC2086 # words
+        run 5 $words
+        says err "store demo: lost: $1"
+        says err "'parallax vdi forget demo --lost'"
+        [[ $words == store* || $words == du* ]] || says out a
+        # shellcheck disable=SC2086 # words
+        run 5 $words --json -q
+        says err '"code":"CORRUPT"'
+    done
+    run 5 store list
+    grep -Eq '^demo .* LOST *$' out || die "store list does not say LOST"
+    says err "lost: $1"
+    run 5 store list --json
+    [[ $(json 0 problem_code) == LOST && $(json 0 problem) == *"$1"* && $(json 0 vdis) -gt 0 ]] || die "wrong JSON"
 }
 
 head -c 4M /dev/urandom >one.raw
@@ -110,15 +128,28 @@ made
 overwrite 165
 rebuilt 5
 says err "lost: virtual disk b: VDI slot 1"
+listed "virtual disk b: VDI slot 1"
 all_else_works
-run 0 store info demo
+listed "virtual disk b: VDI slot 1"
+run 0 vdi create demo/b --size 1M
+says err "a virtual disk that was called demo/b is lost"
+run 0 vdi create demo/bb --size 1M
+[[ $(<err) != *"is lost"* ]] || die "another name is told to be lost"
 [[ -z $(registry "SELECT 1 FROM vdis WHERE slot = 1") ]] || die "the slot was given out"
 run 4 gc demo
+says err "'parallax vdi forget demo --lost' gives it up"
 run 4 snap delete demo/a@one
+says err "'parallax vdi forget demo --lost' gives them up"
+run 5 store check demo
+says out "give it up by 'parallax vdi forget demo --lost'"
 run 4 vdi forget demo --lost -q
 [[ $(<err) == *"; with --yes, what these disks used becomes garbage, "*" may go again" ]] || die "wrong advice"
 run 0 vdi forget demo --lost --yes
 says err "gave up 1"
+for words in "vdi list" "tree demo" "store info demo" "cdp status" "store list" "du demo"; do
+    # shellcheck disable=SC2086 # words
+    run 0 $words
+done
 run 0 gc demo --json
 (($(json freed_bytes) >= 8 << 20)) || die "what it used did not come back"
 run 0 vdi create demo/again --size 1M
@@ -129,6 +160,24 @@ kept a
 kept c
 run 0 gc demo
 run 0 snap delete demo/a@two
+
+step "all records are gone, each as if never used: no list says that there are no virtual disks"
+made
+python3 - demo.plx <<'END'
+import sys
+with open(sys.argv[1], "r+b") as volume:
+    volume.seek(volume.read(1 << 20).index(b"PLXVDREC"))
+    volume.write(bytes(3 * 8192))
+END
+rebuilt 5
+for words in "vdi list" "vdi list demo" "tree" "store info demo" "cdp status demo" "store list" "du demo"; do
+    # shellcheck disable=SC2086 # words
+    run 5 $words
+    for disk in a b c; do says err "virtual disk $disk: slot "; done
+    grep -q "there are no virtual disks" err && die "$words: there are none?"
+done
+says err ": what they used counts as garbage here, and is kept"
+run 0 vdi create demo/x --size 1M
 
 step "a damaged record that can be read again is not given up"
 made
@@ -164,6 +213,9 @@ damage "$id"
 rebuilt 5
 says err "lost: labels of b"
 all_else_works
+run 0 vdi list demo
+says err "store demo: labels are lost: "
+says err "'parallax vdi forget demo --lost'"
 run 0 vdi forget demo --lost --yes
 says err "vdi delete"
 run 0 snap delete demo/a@two
@@ -213,6 +265,12 @@ run 0 vdi export-diff demo/b@one..x inc
 run 0 vdi import-diff inc demo/copy
 put_back before.plx
 run 5 vdi info demo/b
+says err "by 'parallax vdi accept-older demo/b'"
+run 5 store check demo
+says out "by 'parallax vdi accept-older demo/b'"
+rebuilt 5
+says err "or 'parallax vdi accept-older demo/b' accepts that"
+says err "or 'parallax vdi accept-older demo/VDI' accepts it"
 run 4 vdi accept-older demo/b -q
 "$PARALLAX" vdi accept-older demo/b >out 2>err
 says err "the label z goes"
@@ -230,6 +288,70 @@ run 0 vdi export-diff demo/b@new..newer inc2
 run 3 vdi import-diff inc2 demo/copy
 says err "another snapshot $lost"
 
+step "a disk that went back, beside one that is lost: it is not accepted, and nothing sounds as if it were"
+made
+cp demo.plx before.plx
+for disk in a b; do
+    run 0 vdi import small.raw demo/$disk --force
+    run 0 snap create demo/$disk@x
+done
+overwrite 0 # b
+python3 - before.plx demo.plx <<'END'
+import sys
+with open(sys.argv[1], "rb") as good, open(sys.argv[2], "r+b") as volume: # a, in slot 0
+    data = good.read(1 << 20)
+    at = data.index(b"PLXVDREC")
+    volume.seek(at)
+    volume.write(data[at:at + 8192])
+END
+rebuilt 5
+run 4 vdi accept-older demo/a --yes
+says err "demo/a was not accepted, for what is lost may have its blocks: virtual disk b: slot 1 of the store does not hold it; restore the store; only if that is gone for good, 'parallax vdi forget demo --lost' gives it up"
+run 5 vdi info demo/a
+[[ -n $(registry "SELECT 1 FROM labels WHERE name = 'x'") ]] || die "its label is gone"
+run 0 vdi forget demo --lost --yes
+run 0 vdi accept-older demo/a --yes
+says err "the label x goes"
+says err "demo/a counts as it is now"
+run 0 vdi info demo/a
+
+step "a disk that went back to a state that cannot be read: it is accepted only if what can be read is meant"
+made
+run 0 cdp off demo/b
+head -c 4M /dev/urandom >own.raw
+run 0 vdi import own.raw demo/b --force
+run 0 snap create demo/b@own
+cp demo.plx before.plx
+run 0 vdi import small.raw demo/b --force
+run 0 snap create demo/b@x
+put_back before.plx
+python3 - demo.plx own.raw <<'END' || die "it has no node of the second half of its blocks"
+import sys
+with open(sys.argv[1], "r+b") as volume, open(sys.argv[2], "rb") as own:
+    image, data = own.read(), volume.read()
+    where = {data[at:at + 4096]: at for at in range(0, len(data), 4096)}
+    entries = [where[image[n * 4096:(n + 1) * 4096]] // 4096 for n in range(512, 1024)]
+    mask = (1 << 37) - 1
+    nodes = [at for at in range(0, len(data), 4096)
+             if all(int.from_bytes(data[at + 8 * i:at + 8 * i + 8], "little") & mask == e for i, e in enumerate(entries))]
+    for at in nodes:
+        volume.seek(at + 9)
+        volume.write(bytes([data[at + 9] ^ 0x40]))
+sys.exit(not nodes)
+END
+run 5 vdi accept-older demo/b --yes
+says err "the older state is damaged; nothing was changed: restore the store; only if there is no better state, --also-damaged accepts what can be read of it"
+says err "virtual disk b"
+run 5 vdi info demo/b
+[[ -n $(registry "SELECT 1 FROM labels WHERE name = 'x'") ]] || die "its label is gone"
+run 0 vdi accept-older demo/b --yes --also-damaged
+run 0 vdi info demo/b
+run 5 vdi export demo/b@own back.raw
+run 5 vdi export demo/b@own back.raw --skip-errors
+cmp -n $((2 << 20)) own.raw back.raw || die "what can be read is another"
+kept a
+kept c
+
 for byte in 0 165; do
     step "a live disk whose record is all bytes of $byte"
     made
@@ -237,7 +359,7 @@ for byte in 0 165; do
     overwrite $byte
     run 5 gc demo
     if [[ $byte == 0 ]]; then
-        says err "'parallax vdi delete --lost'"
+        says err "'parallax vdi delete demo/b --lost'"
     fi
     run 5 vdi delete demo/b --yes
     run 5 vdi accept-older demo/b

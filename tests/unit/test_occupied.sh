@@ -80,7 +80,7 @@ run 3 store restore-superblock "$DIR/image" --i-checked-nobody-uses-it
 says err "no Parallax superblock here"
 dd if=/dev/urandom of=wide1 bs=4k seek=15 count=1 conv=notrunc status=none
 run 5 store check wide
-says out "the spare superblock is damaged; 'parallax store grow' writes it again"
+says out "the spare superblock is damaged; 'parallax store grow wide' writes it again"
 run 4 store restore-superblock "$DIR/wide1" --i-checked-nobody-uses-it
 says err "its superblock can be read: it is volume 1 of store wide; 'parallax store grow wide' writes the copies"
 run 0 store grow wide

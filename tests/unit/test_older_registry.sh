@@ -49,7 +49,7 @@ run 0 vdi import one demo/a --force
 registry_back before.plx
 cp demo.plx found.plx
 run 4 vdi import two demo/b --force
-says err "'parallax store rebuild-registry' takes over what the store says"
+says err "'parallax store rebuild-registry demo' takes over what the store says"
 doubted
 cp found.plx demo.plx # as it was before somebody noted it
 run 4 vdi import two demo/new
@@ -60,7 +60,7 @@ run 4 vdi import two demo/new
 [[ -z $(registry "SELECT 1 FROM vdis WHERE name = 'new' AND state = 'live'") ]] || die "what was refused stays"
 run 4 store grow demo
 says err "the store is in doubt, and does not grow"
-says err "; 'parallax store rebuild-registry' takes over what the store says"
+says err "; 'parallax store rebuild-registry demo' takes over what the store says"
 run 4 vdi create demo/new --size 4M --json
 python3 -c 'import json; assert json.load(open("err"))["error"]["code"] == "DOUBT"' || die "the error is no doubt"
 rebuild
@@ -78,7 +78,7 @@ run 0 vdi import one demo/web
 registry_back before.plx
 for _ in 1 2; do
     run 4 vdi create demo/new --size 4M
-    says err "'parallax store rebuild-registry'"
+    says err "'parallax store rebuild-registry demo'"
 done
 doubted
 rebuild
@@ -119,7 +119,7 @@ run 0 vdi list demo --json
 [[ $(<out) != *demo/clone* ]] || die "the registry is not older"
 run 4 snap delete demo/a@x
 says err "cannot be opened: extent"
-says err "the registry lost a write; 'parallax store rebuild-registry' takes over what the store says"
+says err "the registry lost a write; 'parallax store rebuild-registry demo' takes over what the store says"
 run 5 store check demo
 says err "found; each finding says what to do"
 run 0 store info demo --json
@@ -152,7 +152,7 @@ registry_back before.plx
 for _ in 1 2 3; do # each attempt raises the epoch that the registry knows
     "$PARALLAX" snap create demo/a --wait 0 >out 2>err && die "it was recovered by what the registry had forgotten"
 done
-says err "'parallax store rebuild-registry'"
+says err "'parallax store rebuild-registry demo'"
 doubted
 exported a kept # which needs no lock
 rebuild

@@ -63,12 +63,34 @@ static void test_steps(void)
     CU_ASSERT(at == text + 4);
 }
 
+/* PLAIN-2 */
+static void test_words(void)
+{
+    static const struct {
+        const char *text, *word;
+    } words[] = {
+        {"/srv/demo-1.plx", "/srv/demo-1.plx"},
+        {"iscsi://u@h:3260/iqn.2026-11.x:y/0", "iscsi://u@h:3260/iqn.2026-11.x:y/0"},
+        {"/srv/my disk", "/srv/my\\ disk"},
+        {"a'b\"c", "a\\'b\\\"c"},
+        {"$(rm x)`y`;!&|<>*?[]{}~#\\",
+         "\\$\\(rm\\ x\\)\\`y\\`\\;\\!\\&\\|\\<\\>\\*\\?\\[\\]\\{\\}\\~\\#\\\\"},
+        {"B\xc3\xa4r", "B\xc3\xa4r"},
+    };
+    char text[128];
+
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        CU_ASSERT_STRING_EQUAL(plx_plain_word(words[i].text, text, sizeof text), words[i].word);
+    CU_ASSERT_STRING_EQUAL(plx_plain_word("ab c", text, 4), "ab"); /* no backslash alone */
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
         {"what is escaped", test_escaped},
         {"cut", test_cut},
         {"steps", test_steps},
+        {"words", test_words},
     };
 
     return SUITE_RUN("plain", tests);

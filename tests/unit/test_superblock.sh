@@ -20,7 +20,7 @@ intact() {
 told() {
     run 5 store check demo
     says out "one: its superblock is older than the registry: the device lost a write"
-    says out "'parallax store grow' writes it again"
+    says out "'parallax store grow demo' writes it again"
     intact
     for command in "vdi create demo/c --size 1M" "snap create demo/a" "gc demo" "vdi delete demo/a --yes"; do
         # shellcheck disable=SC2086 # words
@@ -81,7 +81,7 @@ cp grown one
 for words in "grow demo" "restore-superblock one --i-checked-nobody-uses-it"; do
     head -c 4096 /dev/urandom | dd of=one conv=notrunc status=none
     run 5 store check demo
-    says out "copy 0 of the superblock is damaged; 'parallax store grow' writes it again"
+    says out "copy 0 of the superblock is damaged; 'parallax store grow demo' writes it again"
     says err "1 error found; each finding says what to do"
     # shellcheck disable=SC2086 # words
     run 0 store $words
@@ -166,9 +166,9 @@ for number in 7000 -1 4611686018427387904; do
     registry_edit one "PRAGMA ignore_check_constraints = ON; DELETE FROM extents WHERE no > 96 OR no < 0;
         INSERT INTO extents (store, no, type) SELECT id, $number, 'data' FROM store"
     run 5 store info demo
-    says err "beyond the end of the store, which has 96; 'parallax store rebuild-registry' rebuilds its registry"
+    says err "beyond the end of the store, which has 96; 'parallax store rebuild-registry demo' rebuilds its registry"
     run 5 store check demo
-    says out "beyond the end of the store, which has 96; 'parallax store rebuild-registry'"
+    says out "beyond the end of the store, which has 96; 'parallax store rebuild-registry demo'"
     run 0 vdi create demo/d --size 1M
     run 0 vdi delete demo/d --yes
     run 0 gc demo

@@ -118,6 +118,8 @@ record_back
 no_registry
 rebuilt 5
 says err "both have one block, and nothing tells which one has it no longer"
+says err "'parallax vdi delete demo/"
+says err "'parallax vdi accept-older demo/"
 refused a
 refused young
 for n in 1 2; do run 0 vdi import two.raw demo/fill$n; done

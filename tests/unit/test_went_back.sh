@@ -89,6 +89,7 @@ run 0 vdi info demo/b
 [[ $(registry "SELECT count(*) FROM extents WHERE sealed") != 0 ]] || die "what it has again, and gave back once, can be given away"
 fails 5 store rebuild-registry --volume demo.plx
 says err "nothing is allocated in it any more"
+says err "; nothing is allocated there any more; data that lay there may be damaged: 'parallax store check demo --data' names the virtual disks"
 "$PARALLAX" store check demo >out 2>err
 grep "takes over what the store says" out && die "the check's advice is what was done, and changes nothing"
 
@@ -96,9 +97,9 @@ step "a registry that does not know a disk: its slot is not another's, and it is
 cp good.plx demo.plx
 registry_edit demo.plx "DELETE FROM vdis WHERE name = 'b'"
 run 4 vdi create demo/new --size 1M
-says err "slot 1 of the store, where new was to be, holds b: the registry lost a write; 'parallax store rebuild-registry' rebuilds it"
+says err "slot 1 of the store, where new was to be, holds b: the registry lost a write; 'parallax store rebuild-registry demo' rebuilds it"
 run 4 vdi create demo/new --size 1M
-says err "go on without it by 'parallax store rebuild-registry', which frees nothing of it"
+says err "go on without it by 'parallax store rebuild-registry demo', which frees nothing of it"
 run 0 store list
 says out DOUBT
 says err "store demo is in doubt, so nothing new is opened for writing: "
@@ -313,12 +314,12 @@ cp --sparse=always grown1.old grown1.plx
 keep_number grown1.new grown1.plx
 fails 1 vdi create grown/d --size 1M
 says err "grown1.plx: the registry says that extents 64 to 191 lie there"
-says err "put the whole volume back first; only if there is none, 'parallax store rebuild-registry'"
+says err "put the whole volume back first; only if there is none, 'parallax store rebuild-registry grown'"
 truncate -s 128M grown1.plx
 fails 5 vdi create grown/d --size 1M
 says err "or the volume went back to an older state; if there is a newer one, put it back first"
 run 5 store check grown
-says out "if there is a newer one, put it back first; 'parallax store grow' writes it again"
+says out "if there is a newer one, put it back first; 'parallax store grow grown' writes it again"
 cp --sparse=always grown1.plx grown1.before
 for dry in "" --dry-run; do
     # shellcheck disable=SC2086 # no word, or one

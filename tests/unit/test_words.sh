@@ -526,4 +526,30 @@ dd if=/dev/zero of=c.img bs=4k seek=2 count=2 conv=notrunc status=none
 run 0 store import tank2 --read-only --volume "$DIR/c.img"
 run 0 store forget tank2
 says err "makes it known again, if no other host has it"
+
+run 2 vdi clone tank/web tank/test
+says err "tank/web is a virtual disk, and a clone is made from one of its snapshots: 'parallax snap list tank/web' shows them; take one first: 'parallax snap create tank/web@LABEL'"
+run 2 vdi clone tank tank/test
+says err "'tank' is not a name of the form STORE/VDI@SNAPSHOT"
+
+step "a path that a shell would not take as one word is advised as one that it does"
+ODD="$DIR/my disk's \$(touch gone)!.plx"
+run 0 store format odd --volume "$ODD" --size 64M
+# advised: the command that err advises is done as it is written.
+advised() {
+    local words=${1#*\'parallax }
+    words=${words%\' *}
+    eval "run 0 $words" || die "this is no command: $words"
+}
+run 0 store forget odd
+advised "$(sed "s/' makes it known again.*/' /" err)"
+run 0 store release odd
+advised "$(sed "s/' takes it, here or.*/' /" err)"
+run 0 store info odd
+[[ ! -e gone ]] || die "the advice was obeyed as a command"
+dd if=/dev/zero of="$ODD" bs=4k count=2 conv=notrunc status=none
+run 5 store info odd
+advised "$(sed "s/' writes them again.*/ --i-checked-nobody-uses-it' /" err)"
+run 0 store info odd
+run 0 store forget odd
 echo "all is well"

@@ -3,6 +3,8 @@
  * PLAIN-1  What is not escaped is UTF-8 of characters that neither move the cursor, begin a line
  *     nor turn the direction of writing. Bytes that are no UTF-8 are escaped one by one, so what is
  *     behind them is still recognised.
+ * PLAIN-2  A word has a backslash before each byte of ASCII that a shell might not take as it is.
+ *     Quotes would end in the quotes that a command stands in, and a shell obeys `!` in them.
  * Threads: any. No state, no crash story.
  */
 #include "engine/base/plain.h"
@@ -74,6 +76,26 @@ char *plx_plain(const char *text, char *ret_text, size_t size)
             *to++ = digits[byte >> 4];
             *to++ = digits[byte & 15];
         }
+    }
+    *to = 0;
+    return ret_text;
+}
+
+/* PLAIN-2 */
+char *plx_plain_word(const char *text, char *ret_text, size_t size)
+{
+    static const char as_it_is[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                   "_./:@%+=,-";
+    char *to = ret_text, *end = ret_text + size - 1;
+
+    for (; *text; text++) {
+        bool plain = (unsigned char)*text >= 0x80 || strchr(as_it_is, *text);
+
+        if (end - to < (plain ? 1 : 2))
+            break;
+        if (!plain)
+            *to++ = '\\';
+        *to++ = *text;
     }
     *to = 0;
     return ret_text;

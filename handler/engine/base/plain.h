@@ -17,5 +17,9 @@
 unsigned plx_plain_step(const char **at, unsigned *ret_escaped);
 /* The text, escaped. Ends before what does not fit as a whole. Returns ret_text. */
 char *plx_plain(const char *text, char *ret_text, size_t size);
+/* The text as one word of a shell's command line: for a path in a command that is advised. Ends
+ * before what does not fit as a whole, and is a word then, too. Returns ret_text. */
+#define PLX_WORD_TEXT 320
+char *plx_plain_word(const char *text, char *ret_text, size_t size);
 
 #endif

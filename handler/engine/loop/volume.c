@@ -28,6 +28,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/plain.h"
+
 /* ---- Device I/O beside the loop ---- */
 
 struct plain_io {
@@ -95,6 +97,7 @@ static bool may_restore(int error)
 int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume,
                         struct plx_fault *fault)
 {
+    char word[PLX_WORD_TEXT];
     uint8_t blocks[PLX_SUPERBLOCK_SLOTS][PLX_BLOCK_SIZE];
     uint8_t spare[PLX_BLOCK_SIZE] = {0xff}; /* no superblock, should the read fail */
     struct plx_superblock best = {0}, super;
@@ -130,7 +133,8 @@ int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume
                              "%s: the superblocks of store %s were overwritten; when nothing else "
                              "uses this device now, 'parallax store restore-superblock %s' writes "
                              "them again",
-                             device->name, super.name, device->name);
+                             device->name, super.name,
+                             plx_plain_word(device->name, word, sizeof word));
     if (!found)
         return plx_fault_set(fault, first.code, "%s: %s%s", device->name, first.text,
                              first.code != PLX_ERR_CORRUPT ? ""
