@@ -630,7 +630,7 @@ held() {
     for _ in {1..200}; do
         [[ -z $owner ]] || break
         sleep 0.1
-        owner=$(registry "SELECT owner FROM vdis WHERE name = 'web' AND owner IS NOT NULL")
+        owner=$(registry "SELECT i.id FROM vdis v JOIN instances i ON i.id = v.owner WHERE v.name = 'web' AND i.pid = $bench")
     done
     [[ -n $owner ]] || die "nobody has the disk open"
     timeout 100 python3 stand-in "state/run/control/$owner.sock" "$1" &
