@@ -108,8 +108,12 @@ static void keep_known(struct rebuild *r, const struct plx_vdi_info *vdi,
     bool newer = !old || vdi->epoch > old->written.epoch ||
                  (vdi->epoch == old->written.epoch && vdi->record_state > old->written.state);
 
-    /* REBUILD-15. The registry has not given that epoch out. */
-    r->outdated = r->outdated || (newer && !row->deleted && old && vdi->epoch > old->epoch);
+    /* REBUILD-15. The registry has not given that epoch out, or has not heard that the disk was
+     * closed: it may have been a crash that kept that from it, but nobody can tell. */
+    r->outdated =
+        r->outdated ||
+        (newer && !row->deleted && old &&
+         (vdi->epoch > old->epoch || (vdi->epoch == old->epoch && vdi->owner != old->owner)));
     /* REBUILD-11 */
     r->newer_first = r->newer_first || (newer && !gone && !row->deleted && !(old && old->owner));
     if (row->deleted)
