@@ -13,12 +13,32 @@
 #include "registry/lost.h"
 #include "transfer.h"
 
+/* What a rebuild says of itself. */
+struct telling {
+    struct plx_progress *progress;
+    json_t *unread, *undated;
+};
+
+static void note_undated(void *context, const char *vdi)
+{
+    struct telling *telling = context;
+
+    json_array_append_new(telling->undated, plx_out_string(vdi));
+}
+
+static void note_unread(void *context, const char *what)
+{
+    struct telling *telling = context;
+
+    json_array_append_new(telling->unread, plx_out_string(what));
+}
+
 static void print_lost(void *context, const char *text)
 {
-    struct plx_progress *progress = context;
+    const struct telling *telling = context;
 
-    plx_progress_clear(progress);
-    plx_out_note(progress->cli, "lost: %s", text);
+    plx_progress_clear(telling->progress);
+    plx_out_note(telling->progress->cli, "lost: %s", text);
 }
 
 static void show_reading(void *context, uint64_t done, uint64_t total)
@@ -143,7 +163,47 @@ static int refuse_loss(struct plx_cli *cli, const struct plx_rebuilt *rebuilt, c
                             "'parallax store check %s --data' names the virtual disks",
                             store, rebuilt->sealed_extents, plx_plural(rebuilt->sealed_extents),
                             plx_is_or_are(rebuilt->sealed_extents), store);
+    if (rebuilt->unread)
+        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                            "store %s: %" PRIu64
+                            " part%s of the old registry could not be read, and what only it "
+                            "knew there is gone: settings are to be set again; all else works",
+                            store, rebuilt->unread, plx_plural(rebuilt->unread));
     return 0;
+}
+
+static void print_rebuilt(struct plx_cli *cli, const struct plx_known *known,
+                          const struct plx_rebuilt *rebuilt, bool dry_run,
+                          const struct telling *telling)
+{
+    if (rebuilt->unknown && !rebuilt->unread)
+        json_array_append_new(telling->unread, json_string("the whole"));
+    if (rebuilt->unknown)
+        plx_out_note(cli, "the old registry cannot be read: whether the store lost what it knew "
+                          "cannot be told; --warn-at, --ring and --on-full are to be set again");
+    plx_out_note(cli,
+                 "%s the registry of store %s: %" PRIu64 " virtual disk%s, %" PRIu64 " deleted",
+                 dry_run ? "would rebuild" : "rebuilt", known->name, rebuilt->disks,
+                 plx_plural(rebuilt->disks), rebuilt->deleted);
+    if (rebuilt->undated)
+        plx_out_note(
+            cli,
+            "store %s: what the old registry knew of the clock could not be read, or is older "
+            "than the store: no snapshot of %" PRIu64 " virtual disk%s from before now is "
+            "deleted by its time until now is as long ago as the last tier keeps "
+            "snapshots",
+            known->name, rebuilt->undated, plx_plural(rebuilt->undated));
+    if (cli->json)
+        plx_out_json(json_pack(
+            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:O,s:O}", "name", known->name,
+            "uuid", known->uuid, "dry_run", dry_run, "vdis", (json_int_t)rebuilt->disks, "deleted",
+            (json_int_t)rebuilt->deleted, "lost_records", (json_int_t)rebuilt->lost_records,
+            "older_records", (json_int_t)rebuilt->older_records, "unknown_origins",
+            (json_int_t)rebuilt->unknown_origins, "lost_labels", (json_int_t)rebuilt->lost_labels,
+            "sealed_extents", (json_int_t)rebuilt->sealed_extents, "newer_extents",
+            (json_int_t)rebuilt->newer_extents, "older_volume",
+            rebuilt->first_back || rebuilt->further_back, "unread", telling->unread, "undated_vdis",
+            telling->undated));
 }
 
 int plx_cmd_store_rebuild(struct plx_cli *cli)
@@ -151,6 +211,7 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
     struct plx_volumes_given volumes = {0};
     struct plx_known store = {0};
     struct plx_progress progress = {.cli = cli};
+    struct telling telling = {&progress, NULL, NULL};
     struct plx_rebuild_options options = {.state_dir = cli->state_dir,
                                           .volumes = volumes.path,
                                           .dry_run = plx_cli_get(cli, "dry-run"),
@@ -158,7 +219,9 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
                                               plx_cli_get(cli, "i-checked-there-is-no-newer-one"),
                                           .patience = plx_session_patience(cli),
                                           .lost = print_lost,
-                                          .context = &progress,
+                                          .unread = note_unread,
+                                          .undated = note_undated,
+                                          .context = &telling,
                                           .watch = {show_reading, is_stopped, &progress}};
     struct plx_rebuilt rebuilt;
     struct plx_known known;
@@ -167,31 +230,19 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
     if ((rc = find_volumes(cli, &volumes, &store)))
         return rc;
     options.count = volumes.count;
+    telling.unread = json_array();
+    telling.undated = json_array();
     rc = plx_rebuild(&options, &known, &rebuilt, &cli->fault);
     plx_progress_end(&progress);
     rc = name_missing(cli, &store, &volumes, rc);
     plx_known_done(&store);
-    if (rc)
-        return rc;
-    if (rebuilt.unknown)
-        plx_out_note(cli, "the old registry cannot be read: whether the store lost what it knew "
-                          "cannot be told");
-    plx_out_note(cli,
-                 "%s the registry of store %s: %" PRIu64 " virtual disk%s, %" PRIu64 " deleted",
-                 options.dry_run ? "would rebuild" : "rebuilt", known.name, rebuilt.disks,
-                 plx_plural(rebuilt.disks), rebuilt.deleted);
-    if (cli->json)
-        plx_out_json(json_pack(
-            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "name", known.name, "uuid",
-            known.uuid, "dry_run", options.dry_run, "vdis", (json_int_t)rebuilt.disks, "deleted",
-            (json_int_t)rebuilt.deleted, "lost_records", (json_int_t)rebuilt.lost_records,
-            "older_records", (json_int_t)rebuilt.older_records, "unknown_origins",
-            (json_int_t)rebuilt.unknown_origins, "lost_labels", (json_int_t)rebuilt.lost_labels,
-            "sealed_extents", (json_int_t)rebuilt.sealed_extents, "newer_extents",
-            (json_int_t)rebuilt.newer_extents, "older_volume",
-            rebuilt.first_back || rebuilt.further_back));
-    rc = refuse_loss(cli, &rebuilt, known.name, options.dry_run);
-    plx_known_done(&known);
+    if (!rc) {
+        print_rebuilt(cli, &known, &rebuilt, options.dry_run, &telling);
+        rc = refuse_loss(cli, &rebuilt, known.name, options.dry_run);
+        plx_known_done(&known);
+    }
+    json_decref(telling.unread);
+    json_decref(telling.undated);
     return rc;
 }
 

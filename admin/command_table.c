@@ -175,13 +175,13 @@ const struct plx_command plx_commands[] = {
      "handler or a command of this host has it open.",
      "store forget demo", NULL, plx_cmd_store_forget},
     {"store", "rebuild-registry", "[STORE]", "Rebuild the registry of a store from the store.",
-     "Use this when the registry is damaged. Everything that the registry knows is read back from "
-     "the store's structures. Give the store, or every volume if it is not known here. The new "
-     "registry replaces the old one as a whole, or nothing changes. What cannot be read is listed, "
-     "the exit status is 5, and its blocks are kept until 'vdi forget --lost'. So are virtual "
-     "disks of the old registry that the store no longer holds. Virtual disks that went back to an "
-     "older state are refused until 'vdi accept-older'. Of a volume that went back, put the newer "
-     "one back first. Refused while anybody has the store open.",
+     "Reads a damaged registry back from the store. Give the store, or every volume if it is not "
+     "known here. The new registry replaces the old one as a whole, or nothing changes. What "
+     "cannot be read is listed, the exit status is 5, and its blocks are kept until 'vdi forget "
+     "--lost'. So are virtual disks of the old registry that the store no longer holds. Virtual "
+     "disks that went back to an older state are refused until 'vdi accept-older'. If the old one "
+     "cannot say what was known of the clock, snapshots stay longer. Of a volume that went back, "
+     "put the newer one back first. Refused while anybody has the store open.",
      "store rebuild-registry --volume /srv/demo.plx --dry-run\n"
      "store rebuild-registry demo",
      OPTIONS({"volume", "PATH...", "once for each volume, if the store is not known here"},

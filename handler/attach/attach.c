@@ -150,6 +150,11 @@
  *     "defer". One that fails is tried again. No witness replaces a newer one. A command (options
  *     .brief) keeps what is no doubt only with its next commit. While the clock is right, this
  *     costs one commit in the life of a disk.
+ *     If the registry cannot say what the disk knew, a command does not open it: nothing has
+ *     changed, and somebody is there who can rebuild the registry. A handler does, because a LUN
+ *     that does not come back costs more than snapshots that stay longer: all snapshots that there
+ *     are count as taken up to its first look without doubt (WITNESS-5). It goes on trying to keep
+ *     that, and a registry that stays damaged makes every opening begin so.
  * Threads: see attach.h. A claim of an extent runs on the thread of the hook "defer", with a
  *   registry handle of its own. The next tick of the loop takes its answer in.
  * Crash story: locks and extents stay with the instance's row, and its byte lock is free. The next

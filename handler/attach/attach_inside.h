@@ -222,9 +222,10 @@ void plx_attach_hold_vdi(struct plx_attach *a, struct plx_held_vdi *held, struct
 struct plx_held_vdi *plx_attach_held(struct plx_attach *a, const struct plx_vdi *vdi);
 
 /* held_clock.c: ATTACH-23 */
-/* From before a disk is opened until after it was closed, while it is locked. Returns the witness
- * to open it with; NULL: the registry does not answer. */
-const struct plx_witness *plx_attach_clock_begin(struct plx_attach *a, struct plx_held_vdi *held);
+/* From before a disk is opened until after it was closed, while it is locked. The witness to open
+ * it with lives as long as `held`. On failure nothing has begun. */
+int plx_attach_clock_begin(struct plx_attach *a, struct plx_held_vdi *held,
+                           const struct plx_witness **ret_witness, struct plx_fault *fault);
 void plx_attach_clock_end(struct plx_attach *a, struct plx_held_vdi *held);
 /* A look, whose news is kept (clocks.h); when the disk is closed also which snapshot was the last.
  * If it cannot be kept, then later. */

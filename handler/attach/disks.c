@@ -412,6 +412,8 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
     }
     a->tried = held->lock;
     error = plx_attach_check_locked(a, &held->lock, open.take_over, &marked, fault);
+    if (!error)
+        error = plx_attach_clock_begin(a, held, &open.witness, fault);
     if (error) {
         if (!open.take_over)
             plx_registry_vdi_unlock(a->registry, &held->lock, NULL);
@@ -421,7 +423,6 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
     open.slot = row->slot;
     open.name = row->name; /* ATTACH-19 */
     open.epoch = held->lock.epoch;
-    open.witness = plx_attach_clock_begin(a, held);
     error = options->discard_ring
                 ? plx_attach_ring_discard(a, &open, marked, options->discard_aside, &vdi, fault)
                 : plx_attach_ring_vdi_open(a, row, held, &open, marked, &vdi, &without, fault);

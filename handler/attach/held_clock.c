@@ -22,17 +22,25 @@
 
 /* ---- The list of disks whose clocks are kept ---- */
 
-const struct plx_witness *plx_attach_clock_begin(struct plx_attach *a, struct plx_held_vdi *held)
+int plx_attach_clock_begin(struct plx_attach *a, struct plx_held_vdi *held,
+                           const struct plx_witness **ret_witness, struct plx_fault *fault)
 {
     int error = plx_witness_load(a->registry, held->lock.vdi, &held->kept);
 
+    if (error && a->options.brief)
+        return plx_registry_fault(a->registry, error, fault);
+    if (error) {
+        held->kept = (struct plx_witness){0};
+        plx_witness_found(&held->kept, 0, UINT64_MAX);
+    }
     pthread_mutex_lock(&a->clocks_lock);
     pthread_mutex_lock(&a->claims_lock);
     held->next_clock = a->clocks;
     a->clocks = held;
     pthread_mutex_unlock(&a->claims_lock);
     pthread_mutex_unlock(&a->clocks_lock);
-    return error ? NULL : &held->kept;
+    *ret_witness = &held->kept;
+    return 0;
 }
 
 static void unlink_clock(struct plx_attach *a, struct plx_held_vdi *held)

@@ -13,8 +13,8 @@
  *     be one of them (REBUILD-1), so each counts as dead, and the next opening recovers what it
  *     held.
  * REBUILD-5  What only the registry knew is copied from the old registry as far as it can be read:
- *     what an operator set, and what was known of the clocks. Else a clock that had jumped would be
- *     believed, and a whole history let go by it.
+ *     what an operator set, and what was known of the clocks. What is damaged in between is told,
+ *     each part of it, and counts as not read as a whole. Nothing of it passes without a word.
  * REBUILD-6  An extent's header that has fewer states than the old registry knows is not believed,
  *     and neither is one that the old registry already refused to believe. Even a very old registry
  *     is a safe witness here: it can know too few states, and never too many.
@@ -65,9 +65,23 @@
  *                                       clone lives
  *         nothing tells at all          both: whichever is older would overwrite the newer one
  *     Disks that are refused are left out then, and the rest is asked again.
+ * REBUILD-15  What was known of the clocks may be gone: the old registry cannot be read, or not
+ *     there, or has no witness of a disk that has snapshots. Or it is older than the store, and so
+ *     its witnesses are: it is in doubt, something on the store is newer, or what would tell cannot
+ *     be read. Then nobody knows which snapshots were taken in doubt, and the new registry believes
+ *     none of their times:
+ *         no witness              all snapshots of the disk are one stretch (WITNESS-5)
+ *         one that may be older   those behind the newest that it had seen are one, beside its own
+ *                                 stretches; a doubt that it knows goes on
+ *     The rebuild is a look at the clocks, which ends the stretch if there is no doubt. If the disk
+ *     waits for recovery, may have a ring, or its log cannot be read, it goes on until the next
+ *     look. So none of these snapshots goes by time before the window has passed since the rebuild.
+ *     Whether the clock itself is in doubt, only its newest snapshot can tell then (WITNESS-7).
  * Threads: the caller's.
  * Crash story: a crash leaves the old registry or a blank one (REBUILD-2), and the file. The next
- *   call begins again, and removes it (rebuild_file.c).
+ *   call begins again, and removes it (rebuild_file.c). A blank one knows nothing of the clocks, so
+ *   the next call takes all snapshots for undated (REBUILD-15). The stretches come with the new
+ *   registry as a whole, and no other process sees one without them.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -223,6 +237,8 @@ static int make_file(struct rebuild *r)
     if (!error)
         error = plx_rebuilding_tell_newer(r);
     if (!error)
+        error = plx_rebuilding_keep_clocks(r);
+    if (!error)
         error = plx_rebuilding_ask_disks(r);
     if (!error)
         error = plx_rebuilding_tell_strays(r);
@@ -255,8 +271,8 @@ static int find_unnamed(struct rebuild *r)
     struct plx_device *device;
     char uuid[PLX_UUID_TEXT];
     size_t count = 0;
-    int error =
-        plx_rebuilding_read_old(r, plx_registry_volume_list(r->old, r->old_row, &list, &count));
+    int error = plx_rebuilding_read_old(
+        r, plx_registry_volume_list(r->old, r->old_row, &list, &count), "the volumes");
 
     for (size_t i = r->known.volumes; i < count && !error; i++) {
         if (plx_device_open(list[i].path, &open, &device, NULL))
@@ -305,7 +321,9 @@ static int open_known(struct rebuild *r, struct plx_device **devices)
         return error;
     if (r->knows)
         error = plx_volumes_ranges(r->old, r->old_row, &list, &count, r->fault);
-    if (error == PLX_ERR_CORRUPT) /* they cannot be */
+    if (error && r->damaged)
+        error = plx_rebuilding_read_old(r, error, "ranges of extents");
+    if (error == PLX_ERR_CORRUPT || error == PLX_ERR_NOT_FOUND) /* they cannot be */
         error = 0;
     options.known = list;
     while (options.known_count < count && list[options.known_count].volume < r->known.volumes)

@@ -17,6 +17,8 @@ struct plx_rebuilt {
     size_t unknown_origins;  /* clones of disks that are not known any more */
     uint64_t lost_labels;    /* disks whose labels were not all read */
     bool unknown;            /* the old registry could not be read */
+    uint64_t unread;         /* parts of it that could not be read: REBUILD-5 */
+    uint64_t undated;        /* disks whose snapshots count as taken just now: REBUILD-15 */
     uint64_t newer_extents;  /* of further volumes: REBUILD-11 */
     bool first_back;         /* the same, as the volumes' numbers say */
     bool further_back;       /* a further volume went back: REBUILD-12 */
@@ -40,7 +42,11 @@ struct plx_rebuild_options {
     const struct plx_patience
         *patience; /* while others have the volumes, or the store (device.h) */
     void (*lost)(void *context, const char *text); /* may be NULL */
-    void *context;                                 /* of lost */
+    /* May be NULL: what of the old registry could not be read (REBUILD-5), beside `lost`; the names
+     * of undated disks (REBUILD-15). */
+    void (*unread)(void *context, const char *what);
+    void (*undated)(void *context, const char *vdi);
+    void *context;          /* of these three */
     struct plx_watch watch; /* bytes of metadata; once interrupted, nothing has changed */
 };
 int plx_rebuild(const struct plx_rebuild_options *options, struct plx_known *ret_known,

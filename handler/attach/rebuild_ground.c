@@ -29,11 +29,24 @@ void plx_rebuilding_tell_lost(struct rebuild *r, const char *format, ...)
     r->options->lost(r->options->context, text);
 }
 
-int plx_rebuilding_read_old(struct rebuild *r, int error)
+void plx_rebuilding_tell_unread(struct rebuild *r, const char *what)
 {
-    if (error && error != PLX_ERR_NOT_FOUND && !r->damaged)
+    r->rebuilt.unread++;
+    plx_rebuilding_tell_lost(r, "what the old registry knew of %s cannot be read", what);
+    if (r->options->unread)
+        r->options->unread(r->options->context, what);
+}
+
+int plx_rebuilding_read_old(struct rebuild *r, int error, const char *what)
+{
+    bool unread = error && error != PLX_ERR_NOT_FOUND;
+
+    if (unread && !r->damaged)
         return plx_registry_fault(r->old, error, r->fault);
     r->damaged = false;
+    r->unread = unread;
+    if (unread && what)
+        plx_rebuilding_tell_unread(r, what);
     return error ? PLX_ERR_NOT_FOUND : 0;
 }
 

@@ -1,5 +1,6 @@
 /* rebuild_inside.h - what rebuild.c, rebuild_scan.c, rebuild_old.c, rebuild_disks.c,
- * rebuild_file.c and rebuild_ground.c share; the rules REBUILD-1 to REBUILD-14 are rebuild.c's. */
+ * rebuild_clock.c, rebuild_file.c and rebuild_ground.c share; the rules REBUILD-1 to REBUILD-15 are
+ * rebuild.c's. */
 #ifndef PLX_REBUILD_INSIDE_H
 #define PLX_REBUILD_INSIDE_H
 
@@ -22,7 +23,9 @@ struct rebuild {
     int64_t row;              /* of the store in the file */
     struct plx_registry *old; /* NULL: it cannot be opened */
     bool damaged;             /* REBUILD-2, REBUILD-5, REBUILD-6: the old one, where it was read */
+    bool unread;              /* REBUILD-5: what was read of it last is damaged */
     bool knows;               /* what follows, and more: it can be read */
+    bool outdated;            /* REBUILD-15: it is older than the store, or may be */
     int64_t old_row;
     struct plx_registry_vdi *old_vdis; /* live ones */
     size_t old_count;
@@ -41,8 +44,10 @@ int plx_rebuilding_no_memory(struct rebuild *r);
 int plx_rebuilding_registry_fault(struct rebuild *r, struct plx_registry *registry, int error);
 __attribute__((format(printf, 2, 3))) void plx_rebuilding_tell_lost(struct rebuild *r,
                                                                     const char *format, ...);
-/* Of a call that reads the old registry: what is damaged is as if it were not there. */
-int plx_rebuilding_read_old(struct rebuild *r, int error);
+/* Of a call that reads the old registry: what is damaged is as if it were not there (r->unread),
+ * and is told as what the registry knew of `what`. NULL: the caller tells. */
+int plx_rebuilding_read_old(struct rebuild *r, int error, const char *what);
+void plx_rebuilding_tell_unread(struct rebuild *r, const char *what);
 int plx_rebuilding_add_lost(struct rebuild *r, uint32_t slot, const char *vdi, const char *why);
 /* Once for each slot. */
 int plx_rebuilding_enter_lost(struct rebuild *r, uint32_t slot, const char *why, const char *more);
@@ -68,6 +73,9 @@ int plx_rebuilding_never_believe(struct rebuild *r, uint64_t number, const char 
 int plx_rebuilding_keep_old(struct rebuild *r);
 /* REBUILD-11: that volume 0 went back. */
 int plx_rebuilding_tell_newer(struct rebuild *r);
+
+/* rebuild_clock.c: REBUILD-15 */
+int plx_rebuilding_keep_clocks(struct rebuild *r);
 
 /* rebuild_disks.c: REBUILD-9, REBUILD-12, REBUILD-14 */
 int plx_rebuilding_ask_disks(struct rebuild *r);

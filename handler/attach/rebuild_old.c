@@ -37,24 +37,28 @@ int plx_rebuilding_open_old(struct rebuild *r)
     if (error && !r->damaged)
         return error;
     if (!error)
-        error = plx_rebuilding_read_old(r, plx_registry_store_get(r->old, r->known.uuid, &row));
+        error = plx_rebuilding_read_old(r, plx_registry_store_get(r->old, r->known.uuid, &row),
+                                        "the store");
     if (!error)
         error = plx_rebuilding_read_old(
-            r, plx_registry_vdi_list(r->old, row.id, false, NULL, 0, &r->old_vdis, &r->old_count));
+            r, plx_registry_vdi_list(r->old, row.id, false, NULL, 0, &r->old_vdis, &r->old_count),
+            "the virtual disks");
     if (error && r->old && error != PLX_ERR_NOT_FOUND)
         return error;
     r->knows = !error;
     r->rebuilt.unknown = !r->knows;
-    if (r->knows)
+    if (r->knows) {
         r->old_row = row.id;
+        r->outdated = row.doubt[0] != 0;
+    }
     return 0;
 }
 
-/* REBUILD-5 */
+/* REBUILD-5. r->unread: it cannot be read. */
 static int keep_setting(struct rebuild *r, const char *vdi, const char *name)
 {
     char value[PLX_POLICY_VALUE_MAX + 1];
-    int error = plx_rebuilding_read_old(r, plx_registry_policy_get(r->old, vdi, name, value));
+    int error = plx_rebuilding_read_old(r, plx_registry_policy_get(r->old, vdi, name, value), NULL);
 
     if (!error)
         error = plx_rebuilding_registry_fault(r, r->file,
@@ -62,15 +66,39 @@ static int keep_setting(struct rebuild *r, const char *vdi, const char *name)
     return error == PLX_ERR_NOT_FOUND ? 0 : error;
 }
 
-/* Those that the store does not say itself, and what is known of the clocks. How far retention has
- * come is left out: it is found again. */
+static int keep_settings_of(struct rebuild *r, const struct plx_registry_vdi *row)
+{
+    static const struct {
+        const char *key, *name;
+    } kept[] = {
+        {PLX_POLICY_WARN_AT, "--warn-at"}, {PLX_POLICY_RING, "--ring"},
+        {PLX_POLICY_ON_FULL, "--on-full"}, {PLX_POLICY_SHORTENED, "its shortened window"},
+        {PLX_POLICY_CLOCK, "its clock"},
+    };
+    char what[PLX_NAME_MAX + 160], names[120] = "";
+    int error = 0;
+
+    for (size_t k = 0; k < sizeof kept / sizeof *kept && !error; k++) {
+        error = keep_setting(r, row->id, kept[k].key);
+        if (!error && r->unread)
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s",
+                     *names ? ", " : "", kept[k].name);
+    }
+    if (error || !*names)
+        return error;
+    snprintf(what, sizeof what, "virtual disk %s (%s)", row->name, names);
+    plx_rebuilding_tell_unread(r, what);
+    return 0;
+}
+
+/* Those that the store does not say itself. How far retention has come is left out: it is found
+ * again. */
 static int keep_settings(struct rebuild *r)
 {
-    static const char *const kept[] = {PLX_POLICY_WARN_AT, PLX_POLICY_RING, PLX_POLICY_ON_FULL,
-                                       PLX_POLICY_SHORTENED, PLX_POLICY_CLOCK};
     char value[PLX_POLICY_VALUE_MAX + 1];
     int error = plx_rebuilding_read_old(
-        r, plx_registry_store_policy_get(r->old, r->old_row, PLX_POLICY_WARN_AT, value));
+        r, plx_registry_store_policy_get(r->old, r->old_row, PLX_POLICY_WARN_AT, value),
+        "--warn-at of the store");
 
     if (!error)
         error = plx_rebuilding_registry_fault(
@@ -78,8 +106,8 @@ static int keep_settings(struct rebuild *r)
     if (error == PLX_ERR_NOT_FOUND)
         error = 0;
     for (size_t i = 0; i < r->vdi_count && !error; i++)
-        for (size_t k = 0; k < sizeof kept / sizeof *kept && !error && !r->vdis[i].deleted; k++)
-            error = keep_setting(r, r->vdis[i].id, kept[k]);
+        if (!r->vdis[i].deleted)
+            error = keep_settings_of(r, &r->vdis[i]);
     return error;
 }
 
@@ -89,9 +117,9 @@ int plx_rebuilding_keep_labels(struct rebuild *r, const char *vdi)
     struct plx_registry_label *list = NULL;
     size_t count = 0, kept = 0;
     char why[200];
-    int error =
-        r->knows ? plx_rebuilding_read_old(r, plx_registry_label_list(r->old, vdi, &list, &count))
-                 : 0;
+    int error = r->knows ? plx_rebuilding_read_old(
+                               r, plx_registry_label_list(r->old, vdi, &list, &count), "labels")
+                         : 0;
 
     for (size_t i = 0; i < count; i++) /* another word is damage: nobody made that label */
         if (!plx_name_check("label", list[i].name, why, sizeof why))
@@ -137,8 +165,10 @@ static int keep_seals(struct rebuild *r)
     struct plx_registry_extent *list = NULL;
     size_t count = 0, at = 0;
     int error = plx_rebuilding_read_old(
-        r, plx_registry_extent_list(r->old, r->old_row, PLX_REGISTRY_ANY, &list, &count));
+        r, plx_registry_extent_list(r->old, r->old_row, PLX_REGISTRY_ANY, &list, &count),
+        "extents");
 
+    r->outdated = r->outdated || r->unread; /* nobody can tell */
     if (error)
         return error == PLX_ERR_NOT_FOUND ? 0 : error;
     for (size_t i = 0; i < count && !error; i++) { /* both by their numbers */
@@ -236,7 +266,8 @@ static int keep_ancestors(struct rebuild *r)
     struct plx_registry_vdi *gone = NULL, *rows;
     size_t gone_count = 0, count = r->vdi_count, before;
     int error = plx_rebuilding_read_old(
-        r, plx_registry_vdi_list(r->old, r->old_row, true, NULL, 0, &gone, &gone_count));
+        r, plx_registry_vdi_list(r->old, r->old_row, true, NULL, 0, &gone, &gone_count),
+        "deleted virtual disks");
 
     if (error)
         return error == PLX_ERR_NOT_FOUND ? 0 : error;
@@ -271,7 +302,8 @@ static int keep_lost(struct rebuild *r)
     struct plx_vdi_info vdi;
     size_t count = 0;
     int error =
-        plx_rebuilding_read_old(r, plx_registry_lost_list(r->old, r->old_row, &list, &count));
+        plx_rebuilding_read_old(r, plx_registry_lost_list(r->old, r->old_row, &list, &count),
+                                "records that an earlier rebuild had lost");
 
     if (error)
         return error == PLX_ERR_NOT_FOUND ? 0 : error;

@@ -108,6 +108,12 @@ static void keep_known(struct rebuild *r, const struct plx_vdi_info *vdi,
     bool newer = !old || vdi->epoch > old->written.epoch ||
                  (vdi->epoch == old->written.epoch && vdi->record_state > old->written.state);
 
+    /* REBUILD-15. The registry has not given that epoch out, or has not heard that the disk was
+     * closed: it may have been a crash that kept that from it, but nobody can tell. */
+    r->outdated =
+        r->outdated ||
+        (newer && !row->deleted && old &&
+         (vdi->epoch > old->epoch || (vdi->epoch == old->epoch && vdi->owner != old->owner)));
     /* REBUILD-11 */
     r->newer_first = r->newer_first || (newer && !gone && !row->deleted && !(old && old->owner));
     if (row->deleted)
@@ -209,6 +215,7 @@ static int scan_vdi(struct rebuild *r, uint32_t slot)
     struct plx_vdi_info vdi;
     struct plx_fault why;
     int error = plx_vdi_read_info(r->store, slot, &vdi, &why);
+    char what[PLX_NAME_MAX + 32];
     bool known = false;
 
     if (error == PLX_ERR_NOT_FOUND)
@@ -235,7 +242,8 @@ static int scan_vdi(struct rebuild *r, uint32_t slot)
     if (vdi.parent_seq)
         plx_uuid_text(&vdi.parent, row->parent);
     if (r->knows) {
-        error = plx_rebuilding_read_old(r, plx_registry_vdi_get_by_id(r->old, row->id, &old));
+        snprintf(what, sizeof what, "virtual disk %s", row->name);
+        error = plx_rebuilding_read_old(r, plx_registry_vdi_get_by_id(r->old, row->id, &old), what);
         if (error && error != PLX_ERR_NOT_FOUND)
             return error;
         known = !error;

@@ -146,9 +146,10 @@ static int open_dead(struct plx_attach *a, const struct plx_registry_vdi *row,
         .take_over = true,
         .overwrite = -1,
     };
-    int error;
+    int error = plx_attach_clock_begin(a, held, &options.witness, fault);
 
-    options.witness = plx_attach_clock_begin(a, held);
+    if (error)
+        return error;
     plx_attach_lock(a);
     error = plx_vdi_open(a->store, &options, &held->vdi, fault);
     plx_attach_unlock(a);

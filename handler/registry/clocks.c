@@ -1,7 +1,8 @@
 /* clocks.c - see clocks.h.
  *
  * CLOCKS-1  A witness whose row is lost or damaged counts as one that has seen nothing. The next
- *     look at the clocks begins again (WITNESS-7).
+ *     look at the clocks begins again (WITNESS-7). A rebuild knows better (REBUILD-15), and whoever
+ *     opens a disk does not take a page that cannot be read for a lost row (ATTACH-23).
  * Threads: any. No state.
  * Crash story: that of witness.c.
  */

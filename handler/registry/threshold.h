@@ -6,7 +6,7 @@
  *   a disk    the blocks that hold data
  *
  * The registry keeps a limit as the policy "warn-at", as "80%" or as a number of bytes. It is kept
- * nowhere else, so a rebuilt registry has none.
+ * nowhere else, so a rebuilt registry has it only if the old one could be read.
  */
 #ifndef PLX_THRESHOLD_H
 #define PLX_THRESHOLD_H

@@ -30,6 +30,7 @@
 #include "attach/founding.h"
 #include "registry/clocks.h"
 #include "suite.h"
+#include "unit/registry_edit.h"
 
 #define MIB (1ull << 20)
 #define LUNS 64u
@@ -529,6 +530,40 @@ static void test_clock_killed(void)
     close_attach();
 }
 
+/* ATTACH-23: the registry cannot say what the disk knew. A command does not open it. A handler
+ * does, and believes the time of no snapshot that was there before. */
+static void test_clock_unknown(void)
+{
+    struct plx_attach_vdi_options options = {.overwrite = -1};
+    struct plx_vdi_clock clock;
+    uint64_t before, after;
+    int changes, error;
+
+    open_luns(1);
+    before = snapshots(3);
+    leave_luns(1);
+    close_attach();
+    OK(plx_registry_edit(volume, "ALTER TABLE policies RENAME TO gone", &changes, &fault));
+    open_as("admin");
+    error = plx_attach_vdi_open(attach, "v0", NULL, &options, &vdis[0], &fault);
+    CU_ASSERT_EQUAL(error, PLX_ERR_REGISTRY);
+    if (!error)
+        OK(plx_attach_vdi_close(attach, vdis[0]));
+    close_attach();
+    open_luns(1);
+    after = snapshots(3);
+    plx_attach_look_at_clock(attach, vdis[0], &clock);
+    CU_ASSERT_EQUAL(after, before + 3); /* the command has taken none */
+    for (uint64_t at = 1; at <= after; at++)
+        CU_ASSERT_EQUAL(plx_witness_is_undated(&clock.witness, at), at <= before);
+    leave_luns(1);
+    close_attach();
+    OK(plx_registry_edit(volume, "ALTER TABLE gone RENAME TO policies", &changes, &fault));
+    open_luns(1);
+    leave_luns(1);
+    close_attach();
+}
+
 /* ---- The store --------------------------------------------------------------------------- */
 
 static int make_store(void)
@@ -562,6 +597,7 @@ int main(void)
         {"commits that fail", test_untold},
         {"clocks that jump", test_clock},
         {"clocks that jump, and a process that is killed", test_clock_killed},
+        {"clocks of which nothing is known", test_clock_unknown},
     };
 
     return SUITE_RUN_IN(&((struct suite_frame){.init = make_store, .clean = remove_store}),

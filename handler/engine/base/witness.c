@@ -50,7 +50,8 @@
  *     form a stretch until the clock has caught up: their times are a nanosecond apart (WITNESS-4)
  *     and say nothing either.
  * WITNESS-7  The first look at a disk has nothing to compare with. It believes the clock unless the
- *     state is FUTURE.
+ *     state is FUTURE. If there may have been another witness which is lost, a stretch covers all
+ *     snapshots that are there (REBUILD-15, ATTACH-23).
  *
  * WITNESS-8  A snapshot is dated if its time is beyond doubt: no stretch covers it, and its time is
  *     not more than a minute later than what the clocks say, nor in doubt than what the witness
