@@ -59,12 +59,16 @@
  * REBUILD-14  No two disks come out of a rebuild with one block that either may overwrite. The
  *     checker finds such blocks, whatever the old registry knows, and one of the two went back to
  *     an older state. It is refused as in REBUILD-7:
- *         the block holds what the one wrote, and not what the other did  the other
- *         nothing tells, and the one is a clone that descends from the other  the other: it is as
- *                                       it was before its snapshot, which cannot go as long as its
- *                                       clone lives
- *         nothing tells at all          both: whichever is older would overwrite the newer one
- *     Disks that are refused are left out then, and the rest is asked again.
+ *         a block proves the one older          the one, if no block that disks share speaks
+ *         (VERIFY-10)                           against the other, too
+ *         nothing proves any, and the one has   the one: its record is from before that snapshot,
+ *         no snapshot with the number that its  which cannot go as long as the clone lives
+ *         clone, the other, descends from; and
+ *         the clone only reads what they share
+ *         all else                              both: whichever is older would overwrite the newer
+ *     That the other one has the contents is no proof against a disk that has no checksum: it may
+ *     have written the same in place. Disks that are refused are left out then, and the rest is
+ *     asked again.
  * Threads: the caller's.
  * Crash story: a crash leaves the old registry or a blank one (REBUILD-2), and the file. The next
  *   call begins again, and removes it (rebuild_file.c).
