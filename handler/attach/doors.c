@@ -168,7 +168,8 @@ void plx_door_tell_stray(const struct plx_registry_vdi *row, char ret_text[PLX_S
     snprintf(
         ret_text, PLX_STRAY_TEXT,
         "virtual disk %.120s%s is a clone of one that is not known any more, so nobody knows "
-        "whose snapshots it needs: no snapshot of another virtual disk goes while it is there; "
+        "whose snapshots it needs: no snapshot of another virtual disk goes while it is there, but "
+        "with all of that disk; "
         "'parallax vdi export' and 'vdi import' make a copy that needs none",
         row->name, row->deleted ? " (deleted)" : "");
 }

@@ -54,8 +54,8 @@
  * REBUILD-13  A disk that the store does not have any more, or whose record cannot be read, keeps a
  *     row as a deleted one while clones descend from it: this row leads from a clone to the
  *     snapshots that it needs (HOLDS-5). Without it, they would be let go. Where nobody knows that
- *     row any more, the registry lets no snapshot of any other disk go while the clone lives
- *     (HOLDS-9), and each rebuild names the clone.
+ *     row any more, the registry lets no snapshot of any other disk go while the clone
+ *     lives, unless that disk goes (HOLDS-9), and each rebuild names the clone.
  * REBUILD-14  No two disks come out of a rebuild with one block that either may overwrite. The
  *     checker finds such blocks, whatever the old registry knows, and one of the two went back to
  *     an older state. It is refused as in REBUILD-7:
