@@ -125,9 +125,17 @@ static int refuse_loss(struct plx_cli *cli, const struct plx_rebuilt *rebuilt, c
                             "store %s: %" PRIu64
                             " record%s %s older than what was written; each such "
                             "disk is refused until the store is restored, or 'parallax vdi "
-                            "accept-older %s/VDI' accepts it",
+                            "accept-older %s/VDI' accepts it, or 'parallax vdi delete %s/VDI "
+                            "--lost' gives it up",
                             store, rebuilt->older_records, plx_plural(rebuilt->older_records),
-                            plx_is_or_are(rebuilt->older_records), store);
+                            plx_is_or_are(rebuilt->older_records), store, store);
+    if (rebuilt->unread_disks)
+        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                            "store %s: %" PRIu64
+                            " virtual disk%s cannot be read as a whole; restore %s, or save the "
+                            "rest by 'parallax vdi export %s/VDI FILE --skip-errors'",
+                            store, rebuilt->unread_disks, plx_plural(rebuilt->unread_disks),
+                            rebuilt->unread_disks == 1 ? "it" : "them", store);
     if (rebuilt->unknown_origins)
         return plx_cli_fail(cli, PLX_ERR_CORRUPT,
                             "store %s: the origin of %zu clone%s is not known any more, and whose "
@@ -182,10 +190,11 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
                  plx_plural(rebuilt.disks), rebuilt.deleted);
     if (cli->json)
         plx_out_json(json_pack(
-            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "name", known.name, "uuid",
+            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "name", known.name, "uuid",
             known.uuid, "dry_run", options.dry_run, "vdis", (json_int_t)rebuilt.disks, "deleted",
             (json_int_t)rebuilt.deleted, "lost_records", (json_int_t)rebuilt.lost_records,
-            "older_records", (json_int_t)rebuilt.older_records, "unknown_origins",
+            "older_records", (json_int_t)rebuilt.older_records, "unread_disks",
+            (json_int_t)rebuilt.unread_disks, "unknown_origins",
             (json_int_t)rebuilt.unknown_origins, "lost_labels", (json_int_t)rebuilt.lost_labels,
             "sealed_extents", (json_int_t)rebuilt.sealed_extents, "newer_extents",
             (json_int_t)rebuilt.newer_extents, "older_volume",

@@ -69,6 +69,8 @@
  *     That the other one has the contents is no proof against a disk that has no checksum: it may
  *     have written the same in place. Disks that are refused are left out then, and the rest is
  *     asked again.
+ * REBUILD-15  A disk whose trees or log cannot all be read is named. It stays as it is: what can be
+ *     read of it can be saved, and it may have gone back as well.
  * Threads: the caller's.
  * Crash story: a crash leaves the old registry or a blank one (REBUILD-2), and the file. The next
  *   call begins again, and removes it (rebuild_file.c).

@@ -1,5 +1,5 @@
 /* rebuild_disks.c - what the disks say of extents and of each other (REBUILD-9, REBUILD-12,
- * REBUILD-14), and of their origins (REBUILD-13). */
+ * REBUILD-14, REBUILD-15), and of their origins (REBUILD-13). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +18,7 @@ struct asked {
     struct rebuild *r;
     bool *contradicted; /* of each extent */
     bool *wrong;        /* of each disk: a block that another one uses is not what it wrote */
+    bool *unread;       /* of each disk: something that leads to its blocks cannot be read */
     struct pair *pairs;
     size_t count, capacity;
     bool again; /* not the first time */
@@ -33,15 +34,32 @@ static void contradicted(void *context, uint64_t extent)
     asked->contradicted[extent] = true;
 }
 
-/* REBUILD-12 */
-static void not_vouched(void *context, const struct plx_finding *finding)
+/* REBUILD-15. What else may be damaged leads to no block. */
+static bool leads_to_blocks(const char *kind)
+{
+    static const char *const kinds[] = {"node", "log", "keyframe", "address"};
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(kind, kinds[i]) == 0)
+            return true;
+    return false;
+}
+
+static void found(void *context, const struct plx_finding *finding)
 {
     const struct asked *asked = context;
     const struct plx_rebuilt *rebuilt = &asked->r->rebuilt;
+    char id[PLX_UUID_TEXT];
 
     if ((rebuilt->first_back || rebuilt->further_back || rebuilt->newer_extents) && !asked->again &&
-        strcmp(finding->kind, "vouched") == 0)
+        strcmp(finding->kind, "vouched") == 0) /* REBUILD-12 */
         plx_rebuilding_tell_lost(asked->r, "%s", finding->text);
+    if (finding->severity != PLX_FINDING_ERROR || !finding->id || !leads_to_blocks(finding->kind))
+        return;
+    plx_uuid_text(finding->id, id);
+    for (size_t i = 0; i < asked->r->vdi_count; i++)
+        if (strcmp(asked->r->vdis[i].id, id) == 0)
+            asked->unread[i] = true;
 }
 
 /* r->vdi_count: there is none. */
@@ -112,7 +130,7 @@ static int refuse(struct rebuild *r, size_t disk)
     struct plx_registry_vdi *row = &r->vdis[disk];
     int error;
 
-    row->written = (struct plx_registry_written){row->epoch + 1, 1};
+    row->written = (struct plx_registry_written){row->epoch + 1, PLX_DOOR_USED_TWICE};
     r->rebuilt.older_records++;
     error = plx_rebuilding_registry_fault(r, r->file, plx_registry_import_vdis(r->file, row, 1));
     return error ? error : plx_rebuilding_keep_labels(r, row->id);
@@ -244,7 +262,7 @@ static int settle_all(struct asked *asked)
 static int ask_once(struct asked *asked)
 {
     struct rebuild *r = asked->r;
-    const struct plx_check_options options = {.finding = not_vouched,
+    const struct plx_check_options options = {.finding = found,
                                               .unguarded = contradicted,
                                               .shared = shared,
                                               .leave_out = leave_out,
@@ -254,6 +272,7 @@ static int ask_once(struct asked *asked)
     int error;
 
     memset(asked->contradicted, 0, r->info.extents * sizeof *asked->contradicted);
+    memset(asked->unread, 0, r->vdi_count * sizeof *asked->unread);
     memset(asked->wrong, 0, r->vdi_count * sizeof *asked->wrong);
     asked->count = 0;
     error = plx_store_check(r->store, &options, &result, r->fault);
@@ -262,13 +281,33 @@ static int ask_once(struct asked *asked)
     return error ? error : asked->error ? plx_rebuilding_no_memory(r) : 0;
 }
 
+/* REBUILD-15 */
+static void tell_unread(const struct asked *asked)
+{
+    struct rebuild *r = asked->r;
+
+    for (size_t i = 0; i < r->vdi_count; i++) {
+        if (!asked->unread[i] || is_refused(r, i))
+            continue;
+        r->rebuilt.unread_disks++;
+        plx_rebuilding_tell_lost(
+            r,
+            "virtual disk %.120s: not all that leads to its blocks can be read; 'parallax store "
+            "check STORE' says what, and 'parallax vdi export STORE/%.80s FILE --skip-errors' "
+            "saves the rest",
+            r->vdis[i].name, r->vdis[i].name);
+    }
+}
+
 /* REBUILD-9. "store check" tells what else is found. */
 int plx_rebuilding_ask_disks(struct rebuild *r)
 {
     struct asked asked = {.r = r,
                           .contradicted = calloc(r->info.extents, sizeof(bool)),
-                          .wrong = calloc(r->vdi_count + 1, sizeof(bool))};
-    int error = asked.contradicted && asked.wrong ? 0 : plx_rebuilding_no_memory(r);
+                          .wrong = calloc(r->vdi_count + 1, sizeof(bool)),
+                          .unread = calloc(r->vdi_count + 1, sizeof(bool))};
+    int error =
+        asked.contradicted && asked.wrong && asked.unread ? 0 : plx_rebuilding_no_memory(r);
 
     /* Each time there is one more that is refused. */
     for (size_t times = 0; !error && times <= r->vdi_count && (!times || asked.count); times++) {
@@ -282,7 +321,10 @@ int plx_rebuilding_ask_disks(struct rebuild *r)
             error = plx_rebuilding_never_believe(
                 r, no, "a disk has blocks in it that its bitmap calls free");
     free(asked.contradicted);
+    if (!error)
+        tell_unread(&asked);
     free(asked.wrong);
+    free(asked.unread);
     free(asked.pairs);
     return error;
 }

@@ -79,8 +79,12 @@ for registry in unreadable older; do
     says err "virtual disk a: its record is older than what was written last: a block that it names is by now one of young"
     grep -q "virtual disk \(b\|young\)" err && die "a disk is named that is as it should be"
     rebuilt 5 # this time the registry knows
-    says err "virtual disk a: its record is older"
+    says err "virtual disk a: its record is older than what was written last; it is refused: another virtual disk may have"
     refused a
+    run 5 vdi info demo/a
+    says err "or give it up by 'parallax vdi delete demo/a --lost': 'parallax vdi accept-older demo/a' accepts it only if"
+    timeout -k 5 60 "$PARALLAX" store check demo >out 2>err
+    says out "another virtual disk may have blocks of it"
     run 5 gc demo
     for n in 1 2; do run 0 vdi import two.raw demo/fill$n; done
     run 0 vdi import one.raw demo/b --force
@@ -193,4 +197,26 @@ run 0 vdi import two.raw demo/fill3
 has young one.raw
 run 0 store check demo --data
 rebuilt 0
+step "what leads to a disk's blocks is damaged: it is named, and all else works"
+made
+python3 - <<'PYTHON'
+import struct
+with open("demo.plx", "r+b") as volume:
+    head = volume.read(1 << 20)
+    at = head.index(b"PLXVDREC")
+    for copy in (at, at + 4096):
+        root = struct.unpack_from("<Q", head, copy + 384)[0] & (1 << 38) - 1
+        if head[copy : copy + 8] == b"PLXVDREC" and root:
+            volume.seek(root * 4096)
+            volume.write(b"\xa5" * 4096)
+PYTHON
+timeout -k 5 60 "$PARALLAX" store rebuild-registry --volume "$DIR/demo.plx" --dry-run --json >out 2>err
+[[ $? == 5 && $(json unread_disks) == 1 ]] || die "the dry run does not say it"
+rebuilt 5
+says err "virtual disk a: not all that leads to its blocks can be read"
+grep -q "virtual disk b" err && die "a disk is named that is as it should be"
+has b two.raw
+run 0 vdi delete demo/a --yes
+rebuilt 0
+
 echo "all is well"
