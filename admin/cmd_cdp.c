@@ -340,9 +340,9 @@ static int warn_kept(struct plx_cli *cli, const struct plx_registry_vdi *vdi, js
     while (i < count && strcmp(strays[i].id, vdi->id) == 0)
         i++;
     if (i < count)
-        json_object_set_new(row, "warning",
-                            json_sprintf("no snapshot goes: nobody knows the origin of clone %s",
-                                         strays[i].name));
+        json_object_set_new(
+            row, "warning",
+            json_sprintf("no snapshot goes: nobody knows the origin of clone %s", strays[i].name));
     free(strays);
     return 0;
 }

@@ -253,8 +253,8 @@ int plx_attach_release_dead(struct plx_attach *a, const char *vdi, struct plx_fa
     return dead ? plx_attach_recover(a, fault) : 0;
 }
 
-/* Enters the intent to let snapshots of the disk go. thin NULL: the disk is to be deleted. BUSY: a process reads
- * snapshots that cannot enter holds (ATTACH-16). */
+/* Enters the intent to let snapshots of the disk go. thin NULL: the disk is to be deleted. BUSY: a
+ * process reads snapshots that cannot enter holds (ATTACH-16). */
 int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock *held,
                             const struct plx_thin *thin, uint64_t **ret_kept, size_t *ret_count,
                             struct plx_fault *fault)

@@ -102,8 +102,7 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
                               "import with --new-identity was cut off, do that again",
                               paths[i], info.store_name, paths[0]);
         else if (info.volume_index >= count || ordered[info.volume_index])
-            error = plx_fault_set(fault,
-                                  count < info.volumes ? PLX_ERR_MISSING : PLX_ERR_INVALID,
+            error = plx_fault_set(fault, count < info.volumes ? PLX_ERR_MISSING : PLX_ERR_INVALID,
                                   "%s is volume %u of store %s; name each of its %u volume%s once",
                                   paths[i], info.volume_index, info.store_name, info.volumes,
                                   plx_plural(info.volumes));

@@ -306,8 +306,7 @@ int plx_rebuilding_ask_disks(struct rebuild *r)
                           .contradicted = calloc(r->info.extents, sizeof(bool)),
                           .wrong = calloc(r->vdi_count + 1, sizeof(bool)),
                           .unread = calloc(r->vdi_count + 1, sizeof(bool))};
-    int error =
-        asked.contradicted && asked.wrong && asked.unread ? 0 : plx_rebuilding_no_memory(r);
+    int error = asked.contradicted && asked.wrong && asked.unread ? 0 : plx_rebuilding_no_memory(r);
 
     /* Each time there is one more that is refused. */
     for (size_t times = 0; !error && times <= r->vdi_count && (!times || asked.count); times++) {

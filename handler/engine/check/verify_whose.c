@@ -27,7 +27,7 @@ bool plx_verify_misfits(const struct plx_use *first, const struct plx_use *other
     return first->writable || other->common != first->common;
 }
 
-/* Whether v->block is what the user wrote: 1 yes, -1 no, 0 that is not known. */
+/* VERIFY-10. Whether v->block is what the user wrote: 1 yes, -1 no, 0 that is not known. */
 static int fits(struct plx_verify *v, const struct plx_use *use)
 {
     uint32_t holds = plx_checksum24(plx_crc32c(v->block, PLX_BLOCK_SIZE));
