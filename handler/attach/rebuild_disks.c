@@ -293,7 +293,7 @@ static void tell_unread(const struct asked *asked)
         plx_rebuilding_tell_lost(
             r,
             "virtual disk %.120s: not all that leads to its blocks can be read; 'parallax store "
-            "check STORE' says what, and 'parallax vdi export STORE/%.80s FILE --skip-errors' "
+            "check' says what, and 'parallax vdi export STORE/%.80s FILE --skip-errors' "
             "saves the rest",
             r->vdis[i].name, r->vdis[i].name);
     }

@@ -213,7 +213,8 @@ PYTHON
 timeout -k 5 60 "$PARALLAX" store rebuild-registry --volume "$DIR/demo.plx" --dry-run --json >out 2>err
 [[ $? == 5 && $(json unread_disks) == 1 ]] || die "the dry run does not say it"
 rebuilt 5
-says err "virtual disk a: not all that leads to its blocks can be read"
+says err "virtual disk a: not all that leads to its blocks can be read; 'parallax store check demo' says what"
+says err "'parallax vdi export demo/a FILE --skip-errors' saves the rest"
 grep -q "virtual disk b" err && die "a disk is named that is as it should be"
 has b two.raw
 run 0 vdi delete demo/a --yes
