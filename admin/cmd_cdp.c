@@ -328,6 +328,25 @@ static void put_counters(struct plx_cli *cli, const struct plx_name *name, json_
     json_decref(stats);
 }
 
+/* HOLDS-9: then nothing of this disk goes, whatever is to be kept. */
+static int warn_kept(struct plx_cli *cli, const struct plx_registry_vdi *vdi, json_t *row)
+{
+    struct plx_registry_vdi *strays = NULL;
+    size_t count = 0, i = 0;
+    int rc = plx_registry_vdi_strays(cli->session.registry, vdi->store, &strays, &count);
+
+    if (rc)
+        return plx_session_registry_fault(cli, rc);
+    while (i < count && strcmp(strays[i].id, vdi->id) == 0)
+        i++;
+    if (i < count)
+        json_object_set_new(
+            row, "warning",
+            json_sprintf("no snapshot goes: nobody knows the origin of clone %s", strays[i].name));
+    free(strays);
+    return 0;
+}
+
 static int status_of(struct plx_cli *cli, const struct plx_name *name,
                      const struct plx_registry_vdi *vdi, const struct plx_vdi_info *info,
                      json_t **ret_row)
@@ -340,7 +359,8 @@ static int status_of(struct plx_cli *cli, const struct plx_name *name,
     plx_cmd_cdp_describe(row, &info->protection);
     if ((rc = plx_session_clock(cli, vdi, &clock)) ||
         (rc = put_ends(cli, vdi, &info->protection, row)) || (rc = put_holds(cli, vdi->id, row)) ||
-        (info->protection.tiers && (rc = put_on_full(cli, vdi->id, row)))) {
+        (info->protection.tiers && (rc = put_on_full(cli, vdi->id, row))) ||
+        (rc = warn_kept(cli, vdi, row))) {
         json_decref(row);
         return rc;
     }

@@ -102,6 +102,49 @@ static int name_missing(struct plx_cli *cli, const struct plx_known *store,
     "put the newer one back first, for after the rebuild it is too late; when you have seen that " \
     "there is none, add --i-checked-there-is-no-newer-one"
 
+/* Of a rebuild that has lost no record: what is older or damaged, if anything is. */
+static int refuse_harm(struct plx_cli *cli, const struct plx_rebuilt *rebuilt, const char *store)
+{
+    if (rebuilt->older_records)
+        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                            "store %s: %" PRIu64
+                            " record%s %s older than what was written; each such "
+                            "disk is refused until the store is restored, or 'parallax vdi "
+                            "accept-older %s/VDI' accepts it, or 'parallax vdi delete %s/VDI "
+                            "--lost' gives it up",
+                            store, rebuilt->older_records, plx_plural(rebuilt->older_records),
+                            plx_is_or_are(rebuilt->older_records), store, store);
+    if (rebuilt->unread_disks)
+        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                            "store %s: %" PRIu64
+                            " virtual disk%s cannot be read as a whole; restore %s, or save the "
+                            "rest by 'parallax vdi export %s/VDI FILE --skip-errors'",
+                            store, rebuilt->unread_disks, plx_plural(rebuilt->unread_disks),
+                            rebuilt->unread_disks == 1 ? "it" : "them", store);
+    if (rebuilt->unknown_origins)
+        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                            "store %s: the origin of %zu clone%s is not known any more, and whose "
+                            "snapshots %s; no snapshot of another virtual disk goes meanwhile, "
+                            "and all else works",
+                            store, rebuilt->unknown_origins, plx_plural(rebuilt->unknown_origins),
+                            rebuilt->unknown_origins == 1 ? "it needs" : "they need");
+    if (rebuilt->sealed_extents)
+        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                            "store %s: %" PRIu64
+                            " extent%s %s damaged or went back to an older state; nothing is "
+                            "allocated there any more; data that lay there may be damaged: "
+                            "'parallax store check %s --data' names the virtual disks",
+                            store, rebuilt->sealed_extents, plx_plural(rebuilt->sealed_extents),
+                            plx_is_or_are(rebuilt->sealed_extents), store);
+    if (rebuilt->unread)
+        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                            "store %s: %" PRIu64
+                            " part%s of the old registry could not be read, and what only it "
+                            "knew there is gone: settings are to be set again; all else works",
+                            store, rebuilt->unread, plx_plural(rebuilt->unread));
+    return 0;
+}
+
 /* What is lost or older, if anything is. */
 static int refuse_loss(struct plx_cli *cli, const struct plx_rebuilt *rebuilt, const char *store,
                        bool dry_run)
@@ -140,36 +183,7 @@ static int refuse_loss(struct plx_cli *cli, const struct plx_rebuilt *rebuilt, c
             store, rebuilt->lost_records, plx_plural(rebuilt->lost_records), rebuilt->older_records,
             rebuilt->lost_labels, plx_plural(rebuilt->lost_labels), rebuilt->sealed_extents,
             plx_plural(rebuilt->sealed_extents), store);
-    if (rebuilt->older_records)
-        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                            "store %s: %" PRIu64
-                            " record%s %s older than what was written; each such "
-                            "disk is refused until the store is restored, or 'parallax vdi "
-                            "accept-older %s/VDI' accepts it",
-                            store, rebuilt->older_records, plx_plural(rebuilt->older_records),
-                            plx_is_or_are(rebuilt->older_records), store);
-    if (rebuilt->unknown_origins)
-        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                            "store %s: the origin of %zu clone%s is not known any more, and whose "
-                            "snapshots %s; no snapshot of another virtual disk goes meanwhile, "
-                            "and all else works",
-                            store, rebuilt->unknown_origins, plx_plural(rebuilt->unknown_origins),
-                            rebuilt->unknown_origins == 1 ? "it needs" : "they need");
-    if (rebuilt->sealed_extents)
-        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                            "store %s: %" PRIu64
-                            " extent%s %s damaged or went back to an older state; nothing is "
-                            "allocated there any more; data that lay there may be damaged: "
-                            "'parallax store check %s --data' names the virtual disks",
-                            store, rebuilt->sealed_extents, plx_plural(rebuilt->sealed_extents),
-                            plx_is_or_are(rebuilt->sealed_extents), store);
-    if (rebuilt->unread)
-        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                            "store %s: %" PRIu64
-                            " part%s of the old registry could not be read, and what only it "
-                            "knew there is gone: settings are to be set again; all else works",
-                            store, rebuilt->unread, plx_plural(rebuilt->unread));
-    return 0;
+    return refuse_harm(cli, rebuilt, store);
 }
 
 static void print_rebuilt(struct plx_cli *cli, const struct plx_known *known,
@@ -195,10 +209,11 @@ static void print_rebuilt(struct plx_cli *cli, const struct plx_known *known,
             known->name, rebuilt->undated, plx_plural(rebuilt->undated));
     if (cli->json)
         plx_out_json(json_pack(
-            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:O,s:O}", "name", known->name,
+            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:O,s:O}", "name", known->name,
             "uuid", known->uuid, "dry_run", dry_run, "vdis", (json_int_t)rebuilt->disks, "deleted",
             (json_int_t)rebuilt->deleted, "lost_records", (json_int_t)rebuilt->lost_records,
-            "older_records", (json_int_t)rebuilt->older_records, "unknown_origins",
+            "older_records", (json_int_t)rebuilt->older_records, "unread_disks",
+            (json_int_t)rebuilt->unread_disks, "unknown_origins",
             (json_int_t)rebuilt->unknown_origins, "lost_labels", (json_int_t)rebuilt->lost_labels,
             "sealed_extents", (json_int_t)rebuilt->sealed_extents, "newer_extents",
             (json_int_t)rebuilt->newer_extents, "older_volume",

@@ -478,7 +478,7 @@ static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *r
 {
     struct plx_registry_vdi row;
     struct plx_fault why;
-    char id[37], what[PLX_NAME_MAX + 16];
+    char id[37], what[PLX_NAME_MAX + 16], advice[PLX_OLDER_TEXT];
     int error = plx_vdi_read_info(c->store, slot, ret_vdi, &why);
 
     *ret_live = false;
@@ -509,10 +509,8 @@ static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *r
     if (plx_door_is_back(&row, ret_vdi) && plx_vdi_read_info(c->store, slot, ret_vdi, NULL) == 0 &&
         plx_door_is_back(&row, ret_vdi)) {
         differs(c, PLX_FINDING_ERROR, ret_vdi->name,
-                "virtual disk %s: its record is older than what was written last: the device lost "
-                "a write that it had acknowledged; restore the store, or go on with the older "
-                "state by 'parallax vdi accept-older STORE/%.80s'",
-                ret_vdi->name, ret_vdi->name);
+                "virtual disk %s: its record is older than what was written last: %s",
+                ret_vdi->name, plx_door_older_advice(&row, advice));
         return 0;
     }
     compare_live(c, &row, ret_vdi);

@@ -124,6 +124,27 @@ bool plx_door_is_back(const struct plx_registry_vdi *row, const struct plx_vdi_i
             (info->epoch == row->written.epoch && info->record_state < row->written.state));
 }
 
+bool plx_door_is_used_twice(const struct plx_registry_vdi *row)
+{
+    return row->written.epoch > 1 && row->written.state == PLX_DOOR_USED_TWICE;
+}
+
+const char *plx_door_older_advice(const struct plx_registry_vdi *row, char ret_text[PLX_OLDER_TEXT])
+{
+    if (plx_door_is_used_twice(row))
+        snprintf(ret_text, PLX_OLDER_TEXT,
+                 "another virtual disk may have blocks of it; restore the store, or give it up by "
+                 "'parallax vdi delete STORE/%.80s --lost': 'parallax vdi accept-older "
+                 "STORE/%.80s' accepts it only if the other one was given up",
+                 row->name, row->name);
+    else
+        snprintf(ret_text, PLX_OLDER_TEXT,
+                 "the device lost a write that it had acknowledged; restore the store, or go on "
+                 "with the older state by 'parallax vdi accept-older STORE/%.80s'",
+                 row->name);
+    return ret_text;
+}
+
 int plx_door_is_older(struct plx_store *store, const struct plx_registry_vdi *row, bool *ret_older,
                       struct plx_fault *fault)
 {
@@ -138,6 +159,7 @@ int plx_door_is_older(struct plx_store *store, const struct plx_registry_vdi *ro
 int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
                   struct plx_vdi_info *ret_info, struct plx_fault *fault)
 {
+    char advice[PLX_OLDER_TEXT];
     int error = read_own(store, row, ret_info, fault);
 
     if (error)
@@ -145,10 +167,8 @@ int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
     if (plx_door_is_back(row, ret_info)) /* DOORS-2 */
         return plx_fault_set(
             fault, PLX_ERR_CORRUPT,
-            "virtual disk %.80s: its record on the store is older than what was "
-            "written last: the device lost a write that it had acknowledged; restore "
-            "the store, or go on with the older state by 'parallax vdi accept-older STORE/%.80s'",
-            row->name, row->name);
+            "virtual disk %.80s: its record on the store is older than what was written last: %s",
+            row->name, plx_door_older_advice(row, advice));
     return 0;
 }
 
@@ -168,7 +188,8 @@ void plx_door_tell_stray(const struct plx_registry_vdi *row, char ret_text[PLX_S
     snprintf(
         ret_text, PLX_STRAY_TEXT,
         "virtual disk %.120s%s is a clone of one that is not known any more, so nobody knows "
-        "whose snapshots it needs: no snapshot of another virtual disk goes while it is there; "
+        "whose snapshots it needs: no snapshot of another virtual disk goes while it is there, but "
+        "with all of that disk; "
         "'parallax vdi export' and 'vdi import' make a copy that needs none",
         row->name, row->deleted ? " (deleted)" : "");
 }

@@ -42,6 +42,14 @@ int plx_door_is_older(struct plx_store *store, const struct plx_registry_vdi *ro
                       struct plx_fault *fault);
 /* The same, of a record that the caller has read and whose id is the row's. */
 bool plx_door_is_back(const struct plx_registry_vdi *row, const struct plx_vdi_info *info);
+/* As `written` of a disk that a rebuild refuses because another one has its blocks (REBUILD-14): so
+ * many states, in an epoch behind the record's. No disk has so few in its second epoch or later. */
+#define PLX_DOOR_USED_TWICE 2u
+bool plx_door_is_used_twice(const struct plx_registry_vdi *row);
+#define PLX_OLDER_TEXT 512
+/* What to do about a disk whose record is older. Returns ret_text. */
+const char *plx_door_older_advice(const struct plx_registry_vdi *row,
+                                  char ret_text[PLX_OLDER_TEXT]);
 /* Whether the operator may give the row's disk up as lost. 0: its slot has no live record at all,
  * or has the disk's record in an older state (*ret_back). EXISTS: the disk's record is there and
  * current. REGISTRY: another live disk's record is there. */

@@ -253,15 +253,19 @@ int plx_attach_release_dead(struct plx_attach *a, const char *vdi, struct plx_fa
     return dead ? plx_attach_recover(a, fault) : 0;
 }
 
-/* Enters the intent to let snapshots of the disk go. thin NULL: all of them. BUSY: a process reads
- * snapshots that cannot enter holds (ATTACH-16). */
+/* Enters the intent to let snapshots of the disk go. thin NULL: the disk is to be deleted. BUSY: a
+ * process reads snapshots that cannot enter holds (ATTACH-16). */
 int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock *held,
                             const struct plx_thin *thin, uint64_t **ret_kept, size_t *ret_count,
                             struct plx_fault *fault)
 {
-    int error = plx_registry_intent_begin(a->registry, held, thin ? thin->marks : NULL,
-                                          thin ? thin->mark_count : 0, ret_kept, ret_count);
+    int error;
 
+    *ret_kept = NULL;
+    *ret_count = 0;
+    error = thin ? plx_registry_intent_begin(a->registry, held, thin->marks, thin->mark_count,
+                                             ret_kept, ret_count)
+                 : plx_registry_intent_begin_whole(a->registry, held);
     if (error)
         return plx_registry_fault(a->registry, error, fault);
     if ((thin && thin->dry_run) || !plx_hold_is_shared(plx_registry_locks(a->registry)))

@@ -54,7 +54,7 @@ static int refuse_count(const struct plx_superblock_info *first, const char *vol
     if (busy)
         return plx_fault_set(fault, PLX_ERR_BUSY, "another process is adding a volume to store %s",
                              first->store_name);
-    return plx_fault_set(fault, PLX_ERR_INVALID,
+    return plx_fault_set(fault, count < first->volumes ? PLX_ERR_MISSING : PLX_ERR_INVALID,
                          "store %s has %u volume%s, of which %u %s given; name them all: 'parallax "
                          "store scan' shows those that are block devices, and 'parallax store scan "
                          "FILE...' what files are",
@@ -102,7 +102,7 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
                               "import with --new-identity was cut off, do that again",
                               paths[i], info.store_name, paths[0]);
         else if (info.volume_index >= count || ordered[info.volume_index])
-            error = plx_fault_set(fault, PLX_ERR_INVALID,
+            error = plx_fault_set(fault, count < info.volumes ? PLX_ERR_MISSING : PLX_ERR_INVALID,
                                   "%s is volume %u of store %s; name each of its %u volume%s once",
                                   paths[i], info.volume_index, info.store_name, info.volumes,
                                   plx_plural(info.volumes));

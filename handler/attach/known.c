@@ -261,6 +261,7 @@ void plx_known_name_advice(const char *store, char *text, size_t size)
         {"'parallax store info", "'", 0},
         {"'parallax vdi accept-older", " STORE/", 6},
         {"'parallax vdi delete", " STORE/", 6},
+        {"'parallax vdi export", " STORE/", 6},
     };
 
     for (size_t i = 0; i < sizeof advice / sizeof advice[0]; i++) {

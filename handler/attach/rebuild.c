@@ -54,17 +54,21 @@
  * REBUILD-13  A disk that the store does not have any more, or whose record cannot be read, keeps a
  *     row as a deleted one while clones descend from it: this row leads from a clone to the
  *     snapshots that it needs (HOLDS-5). Without it, they would be let go. Where nobody knows that
- *     row any more, the registry lets no snapshot of any other disk go while the clone lives
- *     (HOLDS-9), and each rebuild names the clone.
+ *     row any more, the registry lets no snapshot of any other disk go while the clone
+ *     lives, unless that disk goes (HOLDS-9), and each rebuild names the clone.
  * REBUILD-14  No two disks come out of a rebuild with one block that either may overwrite. The
  *     checker finds such blocks, whatever the old registry knows, and one of the two went back to
  *     an older state. It is refused as in REBUILD-7:
- *         the block holds what the one wrote, and not what the other did  the other
- *         nothing tells, and the one is a clone that descends from the other  the other: it is as
- *                                       it was before its snapshot, which cannot go as long as its
- *                                       clone lives
- *         nothing tells at all          both: whichever is older would overwrite the newer one
- *     Disks that are refused are left out then, and the rest is asked again.
+ *         a block proves the one older          the one, if no block that disks share speaks
+ *         (VERIFY-10)                           against the other, too
+ *         nothing proves any, and the one has   the one: its record is from before that snapshot,
+ *         no snapshot with the number that its  which cannot go as long as the clone lives
+ *         clone, the other, descends from; and
+ *         the clone only reads what they share
+ *         all else                              both: whichever is older would overwrite the newer
+ *     That the other one has the contents is no proof against a disk that has no checksum: it may
+ *     have written the same in place. Disks that are refused are left out then, and the rest is
+ *     asked again.
  * REBUILD-15  What was known of the clocks may be gone: the old registry cannot be read, or not
  *     there, or has no witness of a disk that has snapshots. Or it is older than the store, and so
  *     its witnesses are: it is in doubt, something on the store is newer, or what would tell cannot
@@ -77,6 +81,8 @@
  *     waits for recovery, may have a ring, or its log cannot be read, it goes on until the next
  *     look. So none of these snapshots goes by time before the window has passed since the rebuild.
  *     Whether the clock itself is in doubt, only its newest snapshot can tell then (WITNESS-7).
+ * REBUILD-16  A disk whose trees or log cannot all be read is named. It stays as it is: what can be
+ *     read of it can be saved, and it may have gone back as well.
  * Threads: the caller's.
  * Crash story: a crash leaves the old registry or a blank one (REBUILD-2), and the file. The next
  *   call begins again, and removes it (rebuild_file.c). A blank one knows nothing of the clocks, so

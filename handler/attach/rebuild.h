@@ -14,6 +14,7 @@ struct plx_rebuilt {
     uint64_t lost_records; /* slots whose record cannot be read: a disk, or one that was deleted; or
                               does not hold the disk that the old registry knows there */
     uint64_t older_records;  /* of disks that are refused: they went back (doors.h) */
+    uint64_t unread_disks;   /* of whose trees or logs not all can be read */
     size_t unknown_origins;  /* clones of disks that are not known any more */
     uint64_t lost_labels;    /* disks whose labels were not all read */
     bool unknown;            /* the old registry could not be read */

@@ -1,20 +1,24 @@
 /* rebuild_disks.c - what the disks say of extents and of each other (REBUILD-9, REBUILD-12,
- * REBUILD-14), and of their origins (REBUILD-13). */
+ * REBUILD-14, REBUILD-16), and of their origins (REBUILD-13). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "attach/doors.h"
 #include "attach/rebuild_inside.h"
+#include "engine/base/identity.h"
 #include "engine/base/list.h"
 
-struct pair { /* of disks that use one block; indices of r->vdis */
-    size_t disk[2];
-    int older; /* index in it; -1: the block does not tell */
+struct pair {        /* of disks that use one block; what all their blocks say together */
+    size_t disk[2];  /* indices of r->vdis, the lower one first */
+    bool against[2]; /* a block holds what the other one wrote, and not what this one did */
+    bool reads[2];   /* it only reads them (struct plx_shared) */
 };
 
 struct asked {
     struct rebuild *r;
     bool *contradicted; /* of each extent */
+    bool *wrong;        /* of each disk: a block that another one uses is not what it wrote */
+    bool *unread;       /* of each disk: something that leads to its blocks cannot be read */
     struct pair *pairs;
     size_t count, capacity;
     bool again; /* not the first time */
@@ -30,15 +34,32 @@ static void contradicted(void *context, uint64_t extent)
     asked->contradicted[extent] = true;
 }
 
-/* REBUILD-12 */
-static void not_vouched(void *context, const struct plx_finding *finding)
+/* REBUILD-16. What else may be damaged leads to no block. */
+static bool leads_to_blocks(const char *kind)
+{
+    static const char *const kinds[] = {"node", "log", "keyframe", "address"};
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(kind, kinds[i]) == 0)
+            return true;
+    return false;
+}
+
+static void found(void *context, const struct plx_finding *finding)
 {
     const struct asked *asked = context;
     const struct plx_rebuilt *rebuilt = &asked->r->rebuilt;
+    char id[PLX_UUID_TEXT];
 
     if ((rebuilt->first_back || rebuilt->further_back || rebuilt->newer_extents) && !asked->again &&
-        strcmp(finding->kind, "vouched") == 0)
+        strcmp(finding->kind, "vouched") == 0) /* REBUILD-12 */
         plx_rebuilding_tell_lost(asked->r, "%s", finding->text);
+    if (finding->severity != PLX_FINDING_ERROR || !finding->id || !leads_to_blocks(finding->kind))
+        return;
+    plx_uuid_text(finding->id, id);
+    for (size_t i = 0; i < asked->r->vdi_count; i++)
+        if (strcmp(asked->r->vdis[i].id, id) == 0)
+            asked->unread[i] = true;
 }
 
 /* r->vdi_count: there is none. */
@@ -67,23 +88,38 @@ static bool leave_out(void *context, uint32_t slot)
     return disk < r->vdi_count && is_refused(r, disk);
 }
 
+/* NULL: out of memory, which asked->error says. */
+static struct pair *pair_of(struct asked *asked, size_t lower, size_t upper)
+{
+    for (size_t i = 0; i < asked->count; i++)
+        if (asked->pairs[i].disk[0] == lower && asked->pairs[i].disk[1] == upper)
+            return &asked->pairs[i];
+    if (!PLX_LIST_ROOM(asked->pairs, asked->count, asked->capacity, 16)) {
+        asked->error = PLX_ERR_NOMEM;
+        return NULL;
+    }
+    asked->pairs[asked->count] = (struct pair){{lower, upper}, {false, false}, {true, true}};
+    return &asked->pairs[asked->count++];
+}
+
 static void shared(void *context, const struct plx_shared *shared)
 {
     struct asked *asked = context;
     const struct rebuild *r = asked->r;
-    const struct pair pair = {{live_in_slot(r, shared->slot[0]), live_in_slot(r, shared->slot[1])},
-                              shared->older};
+    size_t disk[2] = {live_in_slot(r, shared->slot[0]), live_in_slot(r, shared->slot[1])};
+    bool swap = disk[0] > disk[1];
+    struct pair *pair;
 
-    if (pair.disk[0] == r->vdi_count || pair.disk[1] == r->vdi_count)
+    if (disk[0] == r->vdi_count || disk[1] == r->vdi_count)
         return;
-    for (size_t i = 0; i < asked->count; i++)
-        if (memcmp(asked->pairs[i].disk, pair.disk, sizeof pair.disk) == 0 &&
-            asked->pairs[i].older == pair.older)
-            return;
-    if (PLX_LIST_ROOM(asked->pairs, asked->count, asked->capacity, 16))
-        asked->pairs[asked->count++] = pair;
-    else
-        asked->error = PLX_ERR_NOMEM;
+    pair = pair_of(asked, disk[swap], disk[!swap]);
+    for (int i = 0; pair && i < 2; i++) {
+        int at = swap ? !i : i; /* in the pair */
+
+        asked->wrong[disk[i]] = asked->wrong[disk[i]] || shared->fits[i] < 0;
+        pair->against[at] = pair->against[at] || (shared->fits[i] < 0 && shared->fits[!i] > 0);
+        pair->reads[at] = pair->reads[at] && shared->reads[i];
+    }
 }
 
 /* ---- REBUILD-14 ---- */
@@ -94,7 +130,7 @@ static int refuse(struct rebuild *r, size_t disk)
     struct plx_registry_vdi *row = &r->vdis[disk];
     int error;
 
-    row->written = (struct plx_registry_written){row->epoch + 1, 1};
+    row->written = (struct plx_registry_written){row->epoch + 1, PLX_DOOR_USED_TWICE};
     r->rebuilt.older_records++;
     error = plx_rebuilding_registry_fault(r, r->file, plx_registry_import_vdis(r->file, row, 1));
     return error ? error : plx_rebuilding_keep_labels(r, row->id);
@@ -124,57 +160,100 @@ static int refuse_both(struct rebuild *r, size_t one, size_t other)
         "STORE/%.50s --lost' gives that one up and 'parallax vdi accept-older STORE/%.50s' accepts "
         "the other, or the other way round",
         r->vdis[one].name, r->vdis[other].name, r->vdis[one].name, r->vdis[other].name);
-    error = refuse(r, one);
-    return error ? error : refuse(r, other);
+    error = is_refused(r, one) ? 0 : refuse(r, one);
+    return error || is_refused(r, other) ? error : refuse(r, other);
 }
 
-static bool descends(const struct rebuild *r, size_t clone, size_t origin)
+/* The number of the origin's snapshot that the clone descends from; 0: it does not. */
+static uint64_t descends(const struct rebuild *r, size_t clone, size_t origin)
 {
-    const char *parent = r->vdis[clone].parent;
+    size_t i = clone;
 
-    for (size_t steps = 0; *parent && steps < r->vdi_count; steps++) {
-        size_t i = 0;
+    for (size_t steps = 0; *r->vdis[i].parent && steps < r->vdi_count; steps++) {
+        const struct plx_registry_vdi *row = &r->vdis[i];
 
-        if (strcmp(parent, r->vdis[origin].id) == 0)
-            return true;
-        while (i < r->vdi_count && strcmp(r->vdis[i].id, parent) != 0)
+        if (strcmp(row->parent, r->vdis[origin].id) == 0)
+            return row->parent_seq;
+        for (i = 0; i < r->vdi_count && strcmp(r->vdis[i].id, row->parent) != 0;)
             i++;
         if (i == r->vdi_count)
-            return false;
-        parent = r->vdis[i].parent;
+            return 0;
     }
-    return false;
+    return 0;
 }
 
-/* Where the block did not tell. */
-static int settle(struct rebuild *r, const struct pair *pair)
+/* Whether it is certain that the disk is as it was before its snapshot seq. What cannot be read, or
+ * may be in a ring, is not. */
+static bool is_before(const struct rebuild *r, size_t disk, uint64_t seq)
 {
-    size_t one = pair->disk[0], other = pair->disk[1];
+    uint32_t slot = r->vdis[disk].slot;
+    struct plx_vdi_info info;
+    struct plx_vdi *newest;
 
-    if (is_refused(r, one) || is_refused(r, other))
+    if (plx_vdi_read_info(r->store, slot, &info, NULL) || plx_ring_is_marked(&info.mark) ||
+        plx_snapshot_open(r->store, slot, 0, &newest, NULL))
+        return false;
+    plx_vdi_get_info(newest, &info);
+    plx_vdi_close(newest);
+    return info.snapshots < seq;
+}
+
+/* Whether the origin went back to before the snapshot that its clone descends from. That it has no
+ * such snapshot is not enough: its loss may have been accepted once. So the clone only has what it
+ * got with the snapshot, and nothing speaks against it. */
+static bool lacks_snapshot(const struct asked *asked, const struct pair *pair, int origin)
+{
+    const struct rebuild *r = asked->r;
+    size_t clone = pair->disk[!origin];
+    uint64_t seq = descends(r, clone, pair->disk[origin]);
+
+    return seq && pair->reads[!origin] && !asked->wrong[clone] &&
+           is_before(r, pair->disk[origin], seq);
+}
+
+/* The index in the pair of the disk that blocks prove to be older; -1: they do not tell, or speak
+ * against both. */
+static int find_older(const struct asked *asked, const struct pair *pair)
+{
+    for (int older = 0; older < 2; older++)
+        if (pair->against[older] && !asked->wrong[pair->disk[!older]])
+            return older;
+    return -1;
+}
+
+static int settle(struct asked *asked, const struct pair *pair)
+{
+    struct rebuild *r = asked->r;
+    size_t one = pair->disk[0], other = pair->disk[1];
+    bool against = pair->against[0] || pair->against[1];
+    int refused = is_refused(r, one) + is_refused(r, other);
+
+    if (refused == 2 || (refused == 1 && !against))
         return 0;
-    if (descends(r, other, one))
-        return refuse_older(r, one, other, "it lacks a snapshot that has a clone,");
-    if (descends(r, one, other))
-        return refuse_older(r, other, one, "it lacks a snapshot that has a clone,");
+    for (int origin = 0; origin < 2 && !against; origin++)
+        if (lacks_snapshot(asked, pair, origin))
+            return refuse_older(r, pair->disk[origin], pair->disk[!origin],
+                                "it lacks a snapshot that has a clone,");
     return refuse_both(r, one, other);
 }
 
-/* What blocks tell comes first: a pair may have one that tells and one that does not. */
+/* What blocks tell comes first: a disk may be in a pair of which they tell and in one of which they
+ * do not. */
 static int settle_all(struct asked *asked)
 {
     int error = 0;
 
     for (size_t i = 0; i < asked->count && !error; i++) {
         const struct pair *pair = &asked->pairs[i];
+        int older = find_older(asked, pair);
 
-        if (pair->older >= 0)
-            error = refuse_older(asked->r, pair->disk[pair->older], pair->disk[!pair->older],
+        if (older >= 0)
+            error = refuse_older(asked->r, pair->disk[older], pair->disk[!older],
                                  "a block that it names is by now one of");
     }
     for (size_t i = 0; i < asked->count && !error; i++)
-        if (asked->pairs[i].older < 0)
-            error = settle(asked->r, &asked->pairs[i]);
+        if (find_older(asked, &asked->pairs[i]) < 0)
+            error = settle(asked, &asked->pairs[i]);
     return error;
 }
 
@@ -183,7 +262,7 @@ static int settle_all(struct asked *asked)
 static int ask_once(struct asked *asked)
 {
     struct rebuild *r = asked->r;
-    const struct plx_check_options options = {.finding = not_vouched,
+    const struct plx_check_options options = {.finding = found,
                                               .unguarded = contradicted,
                                               .shared = shared,
                                               .leave_out = leave_out,
@@ -193,6 +272,8 @@ static int ask_once(struct asked *asked)
     int error;
 
     memset(asked->contradicted, 0, r->info.extents * sizeof *asked->contradicted);
+    memset(asked->unread, 0, r->vdi_count * sizeof *asked->unread);
+    memset(asked->wrong, 0, r->vdi_count * sizeof *asked->wrong);
     asked->count = 0;
     error = plx_store_check(r->store, &options, &result, r->fault);
     if (error == PLX_ERR_BUSY) /* interrupted: no lock is in the way */
@@ -200,11 +281,32 @@ static int ask_once(struct asked *asked)
     return error ? error : asked->error ? plx_rebuilding_no_memory(r) : 0;
 }
 
+/* REBUILD-16 */
+static void tell_unread(const struct asked *asked)
+{
+    struct rebuild *r = asked->r;
+
+    for (size_t i = 0; i < r->vdi_count; i++) {
+        if (!asked->unread[i] || is_refused(r, i))
+            continue;
+        r->rebuilt.unread_disks++;
+        plx_rebuilding_tell_lost(
+            r,
+            "virtual disk %.120s: not all that leads to its blocks can be read; 'parallax store "
+            "check' says what, and 'parallax vdi export STORE/%.80s FILE --skip-errors' "
+            "saves the rest",
+            r->vdis[i].name, r->vdis[i].name);
+    }
+}
+
 /* REBUILD-9. "store check" tells what else is found. */
 int plx_rebuilding_ask_disks(struct rebuild *r)
 {
-    struct asked asked = {.r = r, .contradicted = calloc(r->info.extents, sizeof(bool))};
-    int error = asked.contradicted ? 0 : plx_rebuilding_no_memory(r);
+    struct asked asked = {.r = r,
+                          .contradicted = calloc(r->info.extents, sizeof(bool)),
+                          .wrong = calloc(r->vdi_count + 1, sizeof(bool)),
+                          .unread = calloc(r->vdi_count + 1, sizeof(bool))};
+    int error = asked.contradicted && asked.wrong && asked.unread ? 0 : plx_rebuilding_no_memory(r);
 
     /* Each time there is one more that is refused. */
     for (size_t times = 0; !error && times <= r->vdi_count && (!times || asked.count); times++) {
@@ -218,6 +320,10 @@ int plx_rebuilding_ask_disks(struct rebuild *r)
             error = plx_rebuilding_never_believe(
                 r, no, "a disk has blocks in it that its bitmap calls free");
     free(asked.contradicted);
+    if (!error)
+        tell_unread(&asked);
+    free(asked.wrong);
+    free(asked.unread);
     free(asked.pairs);
     return error;
 }

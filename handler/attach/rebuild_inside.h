@@ -1,5 +1,5 @@
 /* rebuild_inside.h - what rebuild.c, rebuild_scan.c, rebuild_old.c, rebuild_disks.c,
- * rebuild_clock.c, rebuild_file.c and rebuild_ground.c share; the rules REBUILD-1 to REBUILD-15 are
+ * rebuild_clock.c, rebuild_file.c and rebuild_ground.c share; the rules REBUILD-1 to REBUILD-16 are
  * rebuild.c's. */
 #ifndef PLX_REBUILD_INSIDE_H
 #define PLX_REBUILD_INSIDE_H
@@ -77,7 +77,7 @@ int plx_rebuilding_tell_newer(struct rebuild *r);
 /* rebuild_clock.c: REBUILD-15 */
 int plx_rebuilding_keep_clocks(struct rebuild *r);
 
-/* rebuild_disks.c: REBUILD-9, REBUILD-12, REBUILD-14 */
+/* rebuild_disks.c: REBUILD-9, REBUILD-12, REBUILD-14, REBUILD-16 */
 int plx_rebuilding_ask_disks(struct rebuild *r);
 /* REBUILD-13: the clones whose origin is not known. */
 int plx_rebuilding_tell_strays(struct rebuild *r);

@@ -107,6 +107,7 @@ static void keep_known(struct rebuild *r, const struct plx_vdi_info *vdi,
     bool back = gone || (old && plx_door_is_back(old, vdi));
     bool newer = !old || vdi->epoch > old->written.epoch ||
                  (vdi->epoch == old->written.epoch && vdi->record_state > old->written.state);
+    char advice[PLX_OLDER_TEXT];
 
     /* REBUILD-15. The registry has not given that epoch out, or has not heard that the disk was
      * closed: it may have been a crash that kept that from it, but nobody can tell. */
@@ -125,12 +126,17 @@ static void keep_known(struct rebuild *r, const struct plx_vdi_info *vdi,
         return;
     row->written = gone ? (struct plx_registry_written){row->epoch + 1, 1} : old->written;
     r->rebuilt.older_records++;
-    plx_rebuilding_tell_lost(
-        r,
-        "virtual disk %s: its record is older than what was written last; it is refused "
-        "until the store is restored, or 'parallax vdi accept-older STORE/%.80s' "
-        "accepts that",
-        row->name, row->name);
+    if (plx_door_is_used_twice(row))
+        plx_rebuilding_tell_lost(
+            r, "virtual disk %s: its record is older than what was written last; it is refused: %s",
+            row->name, plx_door_older_advice(row, advice));
+    else
+        plx_rebuilding_tell_lost(
+            r,
+            "virtual disk %s: its record is older than what was written last; it is refused "
+            "until the store is restored, or 'parallax vdi accept-older STORE/%.80s' "
+            "accepts that",
+            row->name, row->name);
 }
 
 /* ---- REBUILD-10 ---- */

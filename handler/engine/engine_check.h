@@ -38,11 +38,13 @@ struct plx_leak {
     uint64_t other;
 };
 
-/* Two live disks that use one block and may not: what one writes there, the other loses. */
+/* Two live disks that use one block and may not: what one writes there, the other loses. So the
+ * record of one of them is older than what was written last. */
 struct plx_shared {
     uint32_t slot[2];
-    int older; /* index of the one that had the block before and has it no longer, so that its
-                  record is older than what was written last; -1: the block does not tell */
+    int fits[2]; /* whether the block holds what this disk wrote there: 1 yes, -1 no, 0 not known */
+    bool reads[2]; /* it only reads the block, at the same place as the other one, as a clone does
+                      with what its origin wrote */
 };
 
 /* Hooks of long work. Each may be NULL. */

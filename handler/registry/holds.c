@@ -42,8 +42,11 @@
  *     whoever settles the VDI (ATTACH-4) looks for labels whose snapshots have gone only where
  *     there is such a row, and removes it then.
  * HOLDS-9  While a row names an origin that has no row, nobody knows from which snapshots of which
- *     VDIs it descends. Then no intent of any other VDI is entered (schema/0008_origins.sql). Only
- *     a rebuild makes such a row (REBUILD-13): the row of an origin stays as long as its clones'.
+ *     VDIs it descends. Then no intent to let snapshots of any other VDI go is entered
+ *     (schema/0008_origins.sql): whoever lets some go frees what died between them and their
+ *     neighbours. All of a VDI may go. That frees nothing: a collection finds what no tree leads to
+ *     any more, and the clone's own tree leads to all that the clone has. Only a rebuild makes such
+ *     a row (REBUILD-13): the row of an origin stays as long as its clones'.
  * Threads: as registry.c. Holds and intents have no audit events: they say what is being done, not
  *   who owns what, and come by the minute.
  * Crash story: see the table. A registry that was rebuilt knows no holds, since it is rebuilt when
@@ -96,24 +99,24 @@ static char *labels_text(const struct plx_thin_mark *marks, size_t count)
     return text;
 }
 
-int plx_registry_intent_begin(struct plx_registry *reg, const struct plx_registry_lock *lock,
-                              const struct plx_thin_mark *marks, size_t mark_count,
-                              uint64_t **ret_kept, size_t *ret_count)
+static int begin(struct plx_registry *reg, const struct plx_registry_lock *lock, bool whole,
+                 const struct plx_thin_mark *marks, size_t mark_count, uint64_t **ret_kept,
+                 size_t *ret_count)
 {
     /* HOLDS-1: both in one transaction. HOLDS-2: a row of the whole VDI. HOLDS-6: it replaces the
      * last. */
     static const char enter[] =
-        "INSERT INTO intents (vdi, instance, epoch)"
-        " SELECT id, ?2, ?3 FROM vdis WHERE id = ?1 AND owner = ?2 AND epoch = ?3"
-        " ON CONFLICT (vdi) DO UPDATE SET instance = excluded.instance, epoch = excluded.epoch"
-        " RETURNING 0";
+        "INSERT INTO intents (vdi, instance, epoch, whole)"
+        " SELECT id, ?2, ?3, ?4 FROM vdis WHERE id = ?1 AND owner = ?2 AND epoch = ?3"
+        " ON CONFLICT (vdi) DO UPDATE SET instance = excluded.instance, epoch = excluded.epoch,"
+        " whole = excluded.whole RETURNING 0";
     static const char kept[] = HEIRS "SELECT seq FROM heirs WHERE state = 'live'"
                                      " UNION SELECT seq FROM labels WHERE vdi = ?1"
                                      " AND instr(?2, ',' || name || '@' || seq || ',') = 0"
                                      " UNION SELECT seq FROM holds WHERE vdi = ?1 ORDER BY seq";
     char *labels = labels_text(marks, mark_count);
     const struct plx_sql batch[] = {
-        SQL_MUST(enter, SQL_LOCK(lock)),
+        SQL_MUST(enter, SQL_LOCK(lock), SQL_INT(whole)),
         SQL(kept, SQL_TEXT(lock->vdi), SQL_TEXT(labels)),
     };
     uint64_t *list;
@@ -132,6 +135,23 @@ int plx_registry_intent_begin(struct plx_registry *reg, const struct plx_registr
     *ret_kept = list;
     *ret_count = count;
     return 0;
+}
+
+int plx_registry_intent_begin(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                              const struct plx_thin_mark *marks, size_t mark_count,
+                              uint64_t **ret_kept, size_t *ret_count)
+{
+    return begin(reg, lock, false, marks, mark_count, ret_kept, ret_count);
+}
+
+int plx_registry_intent_begin_whole(struct plx_registry *reg, const struct plx_registry_lock *lock)
+{
+    uint64_t *kept = NULL;
+    size_t count;
+    int code = begin(reg, lock, true, NULL, 0, &kept, &count);
+
+    free(kept);
+    return code;
 }
 
 int plx_registry_intent_end(struct plx_registry *reg, const struct plx_registry_lock *lock)

@@ -450,6 +450,8 @@ int plx_registry_heir_list(struct plx_registry *reg, const char *vdi,
 int plx_registry_intent_begin(struct plx_registry *reg, const struct plx_registry_lock *lock,
                               const struct plx_thin_mark *marks, size_t mark_count,
                               uint64_t **ret_kept, size_t *ret_count);
+/* The same for a VDI that is to be deleted. */
+int plx_registry_intent_begin_whole(struct plx_registry *reg, const struct plx_registry_lock *lock);
 /* Ends the intent. Called by its holder, when what it began is complete. */
 int plx_registry_intent_end(struct plx_registry *reg, const struct plx_registry_lock *lock);
 /* The same, but its row stays as a leftover (HOLDS-8). Called by its holder when something is left

@@ -125,7 +125,7 @@ for ((i = 0; i < 300; i++)); do
     grep -q '"held"' out && [[ $(registry "SELECT owner > 0 FROM vdis WHERE name = 'held'") == 1 ]] && break
     sleep 0.1
 done
-registry_edit one "INSERT INTO intents SELECT a.id, h.owner, a.epoch FROM vdis a, vdis h WHERE a.name = 'a'
+registry_edit one "INSERT INTO intents (vdi, instance, epoch) SELECT a.id, h.owner, a.epoch FROM vdis a, vdis h WHERE a.name = 'a'
     AND h.name = 'held'; UPDATE vdis SET owner = (SELECT owner FROM vdis WHERE name = 'held') WHERE name = 'a'"
 for way in "${ways[@]}"; do
     reads 4 vdi export demo/a@first - --wait 0

@@ -8,12 +8,13 @@ SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 for name in one two three; do head -c 4M /dev/urandom >$name.raw; done
 head -c 4M /dev/zero >zero.raw
 
-# record_back: the record in slot 0 as it was, in both copies.
+# record_back [SLOT]: the record in the slot (0) as it was, in both copies.
 record_back() {
-    python3 - old.plx demo.plx <<'END'
+    python3 - old.plx demo.plx "${1:-0}" <<'END'
 import sys
 old, volume = open(sys.argv[1], "rb").read(1 << 20), open(sys.argv[2], "r+b")
-at = old.index(b"PLXVDREC")
+at = old.index(b"PLXVDREC") + 8192 * int(sys.argv[3])
+assert old[at : at + 8] == b"PLXVDREC"
 volume.seek(at)
 volume.write(old[at : at + 8192])
 END
@@ -78,8 +79,12 @@ for registry in unreadable older; do
     says err "virtual disk a: its record is older than what was written last: a block that it names is by now one of young"
     grep -q "virtual disk \(b\|young\)" err && die "a disk is named that is as it should be"
     rebuilt 5 # this time the registry knows
-    says err "virtual disk a: its record is older"
+    says err "virtual disk a: its record is older than what was written last; it is refused: another virtual disk may have"
     refused a
+    run 5 vdi info demo/a
+    says err "or give it up by 'parallax vdi delete demo/a --lost': 'parallax vdi accept-older demo/a' accepts it only if"
+    timeout -k 5 60 "$PARALLAX" store check demo >out 2>err
+    says out "another virtual disk may have blocks of it"
     run 5 gc demo
     for n in 1 2; do run 0 vdi import two.raw demo/fill$n; done
     run 0 vdi import one.raw demo/b --force
@@ -110,6 +115,68 @@ run 0 vdi import three.raw demo/more
 has clone one.raw
 run 0 store check demo --data
 
+cp three.raw mixed.raw
+dd if=one.raw of=mixed.raw bs=4k count=1 seek=500 skip=500 conv=notrunc status=none
+
+# beside: disk b is in use until b_ends. Its process has the extents that are in use, so that what a's old record leads to
+# is not overwritten.
+beside() {
+    timeout -k 5 60 "$PARALLAX" vdi bench demo/b --rw randwrite --iodepth 1 --runtime 4 --size 256k --force >/dev/null 2>&1 &
+    bench=$!
+    sleep 0.7
+}
+b_ends() { wait $bench || die "the bench of b failed"; }
+
+for image in one mixed; do
+    step "an origin's blocks are overwritten in place before the snapshot, with $image.raw: that is no proof against its clone"
+    made
+    beside
+    run 0 vdi import $image.raw demo/a --force
+    run 0 snap create demo/a@one
+    run 0 vdi clone demo/a@one demo/clone
+    b_ends
+    record_back
+    no_registry
+    rebuilt 5
+    says err "virtual disk a: its record is older than what was written last: it lacks a snapshot that has a clone, clone"
+    grep -q "virtual disk \(b\|clone\)" err && die "a disk is named that is as it should be"
+    refused a
+    has clone $image.raw
+    run 0 vdi delete --lost demo/a --yes
+    run 0 gc demo
+    run 0 vdi import two.raw demo/more
+    has clone $image.raw
+done
+
+step "a clone went back, and its origin has its blocks by now: that origins lack snapshots is looked at"
+rm -rf demo.plx state
+run 0 store format demo --volume "$DIR/demo.plx" --size 128M --extent-size 1M
+# Every second megabyte has a block, so that no whole extent is free below, and blocks are soon given out again.
+truncate -s 96M sparse.raw
+for n in $(seq 0 2 94); do head -c 4096 one.raw | dd of=sparse.raw bs=1M seek="$n" conv=notrunc status=none; done
+for name in eight again; do head -c 8M /dev/urandom >$name.raw; done
+run 0 vdi import sparse.raw demo/sparse
+run 0 vdi create demo/a --size 8M
+run 0 vdi import one.raw demo/a --force
+run 0 snap create demo/a@one
+run 0 vdi clone demo/a@one demo/clone
+run 0 vdi import two.raw demo/clone --force
+run 0 vdi delete demo/sparse --yes
+run 0 gc demo
+cp --sparse=always demo.plx old.plx
+run 0 vdi import zero.raw demo/clone --force
+run 0 vdi import eight.raw demo/a --force
+run 0 vdi import again.raw demo/a --force
+record_back 2
+no_registry
+rebuilt 5
+says err "virtual disks a and clone: both have one block, and nothing tells which one has it no longer"
+refused a
+refused clone
+run 0 vdi delete --lost demo/clone --yes
+run 0 vdi accept-older demo/a --yes -q
+has a again.raw
+
 step "nothing tells which of two disks went back: both are kept as they are"
 made
 run 0 vdi import zero.raw demo/a --force
@@ -130,4 +197,27 @@ run 0 vdi import two.raw demo/fill3
 has young one.raw
 run 0 store check demo --data
 rebuilt 0
+step "what leads to a disk's blocks is damaged: it is named, and all else works"
+made
+python3 - <<'PYTHON'
+import struct
+with open("demo.plx", "r+b") as volume:
+    head = volume.read(1 << 20)
+    at = head.index(b"PLXVDREC")
+    for copy in (at, at + 4096):
+        root = struct.unpack_from("<Q", head, copy + 384)[0] & (1 << 38) - 1
+        if head[copy : copy + 8] == b"PLXVDREC" and root:
+            volume.seek(root * 4096)
+            volume.write(b"\xa5" * 4096)
+PYTHON
+timeout -k 5 60 "$PARALLAX" store rebuild-registry --volume "$DIR/demo.plx" --dry-run --json >out 2>err
+[[ $? == 5 && $(json unread_disks) == 1 ]] || die "the dry run does not say it"
+rebuilt 5
+says err "virtual disk a: not all that leads to its blocks can be read; 'parallax store check demo' says what"
+says err "'parallax vdi export demo/a FILE --skip-errors' saves the rest"
+grep -q "virtual disk b" err && die "a disk is named that is as it should be"
+has b two.raw
+run 0 vdi delete demo/a --yes
+rebuilt 0
+
 echo "all is well"

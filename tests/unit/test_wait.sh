@@ -120,7 +120,7 @@ hold two0 9
 gives_up 0 3 store rebuild-registry --volume "$DIR/two0" --dry-run --wait 0
 says err "another process is adding a volume to store two"
 let_go
-run 1 store rebuild-registry --volume "$DIR/two0" --dry-run
+run 6 store rebuild-registry --volume "$DIR/two0" --dry-run
 says err "store two has 2 volumes, of which 1 was given; name them all"
 run 0 store forget two
 step "the list of stores"

@@ -507,7 +507,7 @@ step "what is advised can be done as it is written"
 run 0 store format tank --volume "$DIR/a.img" --volume "$DIR/b.img" --size 64M
 run 0 store info tank
 says out "'parallax gc tank --dry-run' counts it"
-run 1 store import --volume "$DIR/a.img"
+run 6 store import --volume "$DIR/a.img"
 says err "name them all: 'parallax store scan' shows those that are block devices, and 'parallax store scan FILE...' what files are"
 run 0 store scan "$DIR/a.img" "$DIR/b.img"
 [[ $(grep -c ' tank ' out) == 2 ]] || die "they are not shown"

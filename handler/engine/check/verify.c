@@ -29,8 +29,10 @@
  * VERIFY-8  Progress never falls, its total is told once and stays, and the end alone reaches it.
  * VERIFY-9  Damage to a block is reported of each disk that has the block, and whether the disk's
  *     newest state has it, or only snapshots do.
- * VERIFY-10  Of two disks that use one block, one is called older only if the block's contents
- *     prove it (verify_whose.c). No clock does: hosts have several, and they jump.
+ * VERIFY-10  Of two disks that use one block, one is contradicted only if the block's contents are
+ *     proven not to be what it wrote, and the other one proven right only if they are what that one
+ *     wrote (verify_whose.c). What is not known proves nothing. No clock does: hosts have several,
+ *     and they jump.
  *
  * Disks may be open, here or elsewhere, and change while the check reads them. Three measures keep
  * that from causing false findings:

@@ -30,9 +30,12 @@ static bool leaf_entry(struct plx_verify *v, const struct plx_tree_walk *walk, u
     uint64_t addr = plx_entry_addr(entry);
     bool common = plx_addr_is_common(addr), shared = read_only || walk->read_only || common;
     bool snapshot = walk->exclude != NULL, known;
+    bool voided = !read_only && !common &&
+                  plx_history_voided(snapshot ? walk->exclude : walk->behind, at >> PLX_NODE_SHIFT,
+                                     walk->seq);
     const struct plx_block_claim claim = {.addr = addr,
                                           .vblock = at,
-                                          .checksum = plx_entry_checksum(entry),
+                                          .checksum = voided ? 0 : plx_entry_checksum(entry),
                                           .what = "data",
                                           .writable = !shared,
                                           .snapshot = snapshot};
@@ -60,9 +63,7 @@ static bool leaf_entry(struct plx_verify *v, const struct plx_tree_walk *walk, u
     }
     known = shared && plx_verify_has(v, PLX_MARK_REACHED, addr);
     plx_verify_claim(v, &claim);
-    if (known || (!read_only && !common &&
-                  plx_history_voided(snapshot ? walk->exclude : walk->behind, at >> PLX_NODE_SHIFT,
-                                     walk->seq)))
+    if (known || voided)
         return true; /* its contents were compared already, or its checksum no longer holds */
     plx_verify_data(v, addr, at, plx_entry_checksum(entry), walk->behind != NULL);
     return true;
