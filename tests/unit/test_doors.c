@@ -73,7 +73,8 @@ static void older_and_others(bool taken)
     OK(is_older("old", &row, &older));
     CU_ASSERT_TRUE(older);
     if (taken) {
-        refuse_older(&row, PLX_ERR_CORRUPT);
+        refuse_older(&row, PLX_ERR_CORRUPT); /* for this, whatever else is wrong with it */
+        CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "are in use by others"));
         refuse_disk("old", PLX_ERR_CORRUPT);
         OK(plx_attach_vdi_delete(attach, "old", true, &fault));
         OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
