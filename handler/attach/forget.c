@@ -176,12 +176,8 @@ static bool went_back(const struct accept *accept, const struct plx_uuid *id)
 /* What else may be damaged leads to no block of a disk. */
 static bool leads_to_blocks(const struct plx_finding *finding)
 {
-    static const char *const kinds[] = {"record", "node", "log", "keyframe", "address", "more"};
-
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (strcmp(finding->kind, kinds[i]) == 0)
-            return true;
-    return false;
+    return plx_finding_leads_to_blocks(finding) || strcmp(finding->kind, "record") == 0 ||
+           strcmp(finding->kind, "more") == 0;
 }
 
 /* FORGET-5 */

@@ -34,17 +34,6 @@ static void contradicted(void *context, uint64_t extent)
     asked->contradicted[extent] = true;
 }
 
-/* REBUILD-16. What else may be damaged leads to no block. */
-static bool leads_to_blocks(const char *kind)
-{
-    static const char *const kinds[] = {"node", "log", "keyframe", "address"};
-
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (strcmp(kind, kinds[i]) == 0)
-            return true;
-    return false;
-}
-
 static void found(void *context, const struct plx_finding *finding)
 {
     const struct asked *asked = context;
@@ -54,7 +43,8 @@ static void found(void *context, const struct plx_finding *finding)
     if ((rebuilt->first_back || rebuilt->further_back || rebuilt->newer_extents) && !asked->again &&
         strcmp(finding->kind, "vouched") == 0) /* REBUILD-12 */
         plx_rebuilding_tell_lost(asked->r, "%s", finding->text);
-    if (finding->severity != PLX_FINDING_ERROR || !finding->id || !leads_to_blocks(finding->kind))
+    if (finding->severity != PLX_FINDING_ERROR || !finding->id ||
+        !plx_finding_leads_to_blocks(finding)) /* REBUILD-16 */
         return;
     plx_uuid_text(finding->id, id);
     for (size_t i = 0; i < asked->r->vdi_count; i++)
@@ -319,9 +309,9 @@ int plx_rebuilding_ask_disks(struct rebuild *r)
         if (asked.contradicted[no])
             error = plx_rebuilding_never_believe(
                 r, no, "a disk has blocks in it that its bitmap calls free");
-    free(asked.contradicted);
     if (!error)
         tell_unread(&asked);
+    free(asked.contradicted);
     free(asked.wrong);
     free(asked.unread);
     free(asked.pairs);

@@ -27,6 +27,9 @@ struct plx_finding {
     uint64_t volume_block; /* its block there */
 };
 
+/* Whether what it calls damaged leads a disk to its blocks: a node, the log, an address. */
+bool plx_finding_leads_to_blocks(const struct plx_finding *finding);
+
 /* The blocks of one extent that are allocated and that no live disk or snapshot has. */
 struct plx_leak {
     uint64_t extent;

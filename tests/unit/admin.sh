@@ -80,6 +80,31 @@ print(row[0] if row and row[0] is not None else "")' "$DIR/registry.copy" "$1"
 # registry_edit VOLUME SQL: changes the registry itself, behind everybody's back.
 registry_edit() { "${REGISTRY_SQL:?the program that edits registries}" "$@" || die "the registry cannot be changed"; }
 
+# no_registry VOLUME: the registry's extents have something else in them.
+no_registry() {
+    python3 - "$1" <<'END' || die "the registry cannot be overwritten"
+import os, struct, sys
+with open(sys.argv[1], "r+b") as volume:
+    head = volume.read(1 << 20)
+    spans = [struct.unpack_from("<QQ", head, 2048 + 32 * n + 8) for n in range(struct.unpack_from("<I", head, 196)[0])]
+    assert spans
+    for first, count in spans:
+        volume.seek(first << 20) # extents of 1 MiB
+        volume.write(os.urandom(count << 20))
+END
+}
+
+# record_back OLDER VOLUME SLOT: both copies of the record in the slot as they are in the older volume.
+record_back() {
+    python3 - "$@" <<'END' || die "the record cannot be put back"
+import sys
+older, volume = open(sys.argv[1], "rb").read(1 << 20), open(sys.argv[2], "r+b")
+at = older.index(b"PLXVDREC") + 8192 * int(sys.argv[3])
+volume.seek(at)
+volume.write(older[at : at + 8192])
+END
+}
+
 # same FILE FILE
 same() { cmp -s "$1" "$2" || die "$1 and $2 differ"; }
 

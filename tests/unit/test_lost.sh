@@ -30,31 +30,8 @@ with open(sys.argv[1], "r+b") as volume:
 END
 }
 
-# no_registry: its extents have something else in them.
-no_registry() {
-    python3 - "$DIR/demo.plx" <<'END'
-import os, struct, sys
-with open(sys.argv[1], "r+b") as volume:
-    head = volume.read(1 << 20)
-    spans = [struct.unpack_from("<QQ", head, 2048 + 32 * n + 8) for n in range(struct.unpack_from("<I", head, 196)[0])]
-    assert spans
-    for first, count in spans:
-        volume.seek(first << 20)
-        volume.write(os.urandom(count << 20))
-END
-}
-
 # put_back FILE: the record in slot 1 as it is there.
-put_back() {
-    python3 - "$1" "$DIR/demo.plx" <<'END'
-import sys
-good, volume = open(sys.argv[1], "rb"), open(sys.argv[2], "r+b")
-data = good.read(1 << 20)
-at = data.index(b"PLXVDREC") + 8192
-volume.seek(at)
-volume.write(data[at:at + 8192])
-END
-}
+put_back() { record_back "$1" "$DIR/demo.plx" 1; }
 
 # made: a store with disks a, b and c, each with snapshots, labels and policies; b is the second.
 made() {
@@ -453,7 +430,7 @@ for byte in 0 165; do
     descended
     run 0 vdi delete demo/b --yes
     overwrite $byte
-    no_registry
+    no_registry "$DIR/demo.plx"
     rebuilt 5
     run 0 vdi forget demo --lost --yes
     rebuilt 5

@@ -8,32 +8,6 @@ SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 for name in one two three; do head -c 4M /dev/urandom >$name.raw; done
 head -c 4M /dev/zero >zero.raw
 
-# record_back [SLOT]: the record in the slot (0) as it was, in both copies.
-record_back() {
-    python3 - old.plx demo.plx "${1:-0}" <<'END'
-import sys
-old, volume = open(sys.argv[1], "rb").read(1 << 20), open(sys.argv[2], "r+b")
-at = old.index(b"PLXVDREC") + 8192 * int(sys.argv[3])
-assert old[at : at + 8] == b"PLXVDREC"
-volume.seek(at)
-volume.write(old[at : at + 8192])
-END
-}
-
-# no_registry: the registry's extents have something else in them.
-no_registry() {
-    python3 - demo.plx <<'END'
-import os, struct, sys
-with open(sys.argv[1], "r+b") as volume:
-    head = volume.read(1 << 20)
-    spans = [struct.unpack_from("<QQ", head, 2048 + 32 * n + 8) for n in range(struct.unpack_from("<I", head, 196)[0])]
-    assert spans
-    for first, count in spans:
-        volume.seek(first << 20)
-        volume.write(os.urandom(count << 20))
-END
-}
-
 # rebuilt STATUS: what is found is in err.
 rebuilt() {
     timeout -k 5 60 "$PARALLAX" store rebuild-registry --volume "$DIR/demo.plx" >out 2>err
@@ -69,9 +43,9 @@ for registry in unreadable older; do
     made
     run 0 vdi import zero.raw demo/a --force
     run 0 vdi import three.raw demo/young
-    record_back
+    record_back old.plx demo.plx 0
     if [[ $registry == unreadable ]]; then
-        no_registry
+        no_registry demo.plx
     else
         registry_edit demo.plx "UPDATE vdis SET written_epoch = 1, written_state = 0 WHERE name = 'a'"
     fi
@@ -102,8 +76,8 @@ step "an origin went back to before the snapshot that a clone has: the clone goe
 made
 run 0 snap create demo/a@one
 run 0 vdi clone demo/a@one demo/clone
-record_back
-no_registry
+record_back old.plx demo.plx 0
+no_registry demo.plx
 rebuilt 5
 says err "virtual disk a: its record is older than what was written last: it lacks a snapshot that has a clone, clone"
 refused a
@@ -135,8 +109,8 @@ for image in one mixed; do
     run 0 snap create demo/a@one
     run 0 vdi clone demo/a@one demo/clone
     b_ends
-    record_back
-    no_registry
+    record_back old.plx demo.plx 0
+    no_registry demo.plx
     rebuilt 5
     says err "virtual disk a: its record is older than what was written last: it lacks a snapshot that has a clone, clone"
     grep -q "virtual disk \(b\|clone\)" err && die "a disk is named that is as it should be"
@@ -167,8 +141,8 @@ cp --sparse=always demo.plx old.plx
 run 0 vdi import zero.raw demo/clone --force
 run 0 vdi import eight.raw demo/a --force
 run 0 vdi import again.raw demo/a --force
-record_back 2
-no_registry
+record_back old.plx demo.plx 2
+no_registry demo.plx
 rebuilt 5
 says err "virtual disks a and clone: both have one block, and nothing tells which one has it no longer"
 refused a
@@ -181,8 +155,8 @@ step "nothing tells which of two disks went back: both are kept as they are"
 made
 run 0 vdi import zero.raw demo/a --force
 run 0 vdi import one.raw demo/young
-record_back
-no_registry
+record_back old.plx demo.plx 0
+no_registry demo.plx
 rebuilt 5
 says err "both have one block, and nothing tells which one has it no longer"
 says err "'parallax vdi delete demo/"

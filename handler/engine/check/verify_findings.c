@@ -158,3 +158,13 @@ void plx_verify_find(struct plx_verify *v, enum plx_finding_severity severity, c
     else
         tell(v, &finding);
 }
+
+bool plx_finding_leads_to_blocks(const struct plx_finding *finding)
+{
+    static const char *const kinds[] = {"node", "log", "keyframe", "address"};
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(finding->kind, kinds[i]) == 0)
+            return true;
+    return false;
+}
