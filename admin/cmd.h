@@ -70,9 +70,13 @@ int plx_cmd_vdi_import_diff(struct plx_cli *cli);
 int plx_cmd_vdi_bench(struct plx_cli *cli);
 int plx_cmd_vdi_stats(struct plx_cli *cli);
 int plx_cmd_vdi_set(struct plx_cli *cli);
-/* The --ring of vdi set: the store is open for writing. */
+/* The --ring of vdi set: the store is open for writing. Checked before anything is set. */
+int plx_cmd_vdi_check_ring(struct plx_cli *cli, const struct plx_name *name,
+                           enum plx_ring_setting use);
 int plx_cmd_vdi_set_ring(struct plx_cli *cli, const struct plx_name *name,
                          const struct plx_registry_vdi *row, enum plx_ring_setting use);
+/* Whether a handler has the disk open with its ring on, or has records of it there. */
+bool plx_cmd_vdi_ring_is_used(const struct plx_session_ring *ring);
 /* Before a handler that has the disk open does what needs all of it on the store: drains its ring,
  * with progress. *ret_paused: the store acknowledges from then on, until plx_cmd_vdi_ring_resume().
  * After an error it is resumed. undone: what an interrupt keeps from being done. */
@@ -122,6 +126,8 @@ struct plx_ring_disks;
 int plx_cmd_ring_disks(struct plx_cli *cli, const struct plx_host_ring *ring,
                        struct plx_known *ret_known, struct plx_ring_disks *ret_disks,
                        struct plx_fault *ret_untold);
+/* The --size of a ring's member: USAGE, if none can have it. */
+int plx_cmd_ring_size(struct plx_cli *cli, uint64_t *ret_bytes);
 int plx_cmd_ring_create(struct plx_cli *cli);
 int plx_cmd_ring_list(struct plx_cli *cli);
 int plx_cmd_ring_info(struct plx_cli *cli);

@@ -67,7 +67,7 @@ static uint64_t percentile(const struct latencies *l, double percent)
 
 /* ---- The run --------------------------------------------------------------------------------- */
 
-struct job {
+struct bench_job {
     struct plx_request request;
     struct iovec iov;
     uint64_t started_ns;
@@ -79,7 +79,7 @@ struct bench {
     unsigned pattern; /* index into patterns */
     uint64_t block, depth, runtime, range, mix;
     uint64_t seed, position, counter;
-    struct job *jobs, **idle;
+    struct bench_job *jobs, **idle;
     uint64_t idle_count;
     uint8_t *memory;
     struct latencies reads, writes;
@@ -108,7 +108,7 @@ static uint64_t next_random(struct bench *bench) /* xorshift64* */
 
 static void on_done(struct plx_request *request)
 {
-    struct job *job = request->owner;
+    struct bench_job *job = request->owner;
     struct bench *bench = job->bench;
     bool read = request->op == PLX_READ;
 
@@ -130,7 +130,7 @@ static void stamp(struct bench *bench, uint8_t *buffer)
     }
 }
 
-static void submit(struct bench *bench, struct job *job)
+static void submit(struct bench *bench, struct bench_job *job)
 {
     uint64_t blocks = bench->range / bench->block;
     bool read = bench->pattern == READ || bench->pattern == RANDREAD ||
@@ -360,17 +360,17 @@ static int check_empty(struct bench *bench, const struct plx_name *name)
 {
     struct plx_cli *cli = bench->cli;
     char range[16], data[16];
-    uint64_t held;
+    uint64_t used;
     int rc;
 
     if (only_reads(bench) || plx_cli_get(cli, "force"))
         return 0;
-    if ((rc = plx_mapped_sum(cli, cli->session.vdi, true, &held)) || !held)
+    if ((rc = plx_mapped_sum(cli, cli->session.vdi, true, &used)) || !used)
         return rc;
     return plx_cli_fail(cli, PLX_ERR_EXISTS,
                         "%s/%.100s holds %s of data, and --rw %s overwrites its first %s; give "
                         "--force to lose what is there, or measure an empty virtual disk",
-                        name->store, name->vdi, plx_text_size(held, data), patterns[bench->pattern],
+                        name->store, name->vdi, plx_text_size(used, data), patterns[bench->pattern],
                         plx_text_size(bench->range, range));
 }
 
@@ -384,7 +384,7 @@ static int begin_ring(struct plx_cli *cli, const struct plx_name *name)
 
     if (!rc && (rc = plx_ring_setting_load(cli->session.registry, row.id, &use)))
         plx_session_registry_fault(cli, rc);
-    if (!rc && use == PLX_RING_ON &&
+    if (!rc && use != PLX_RING_OFF &&
         plx_attach_ring_use(cli->session.attach, cli->session.vdi, use, &why))
         plx_out_note(cli, "%s/%s: continuing without its ring: %s", name->store, name->vdi,
                      why.text);

@@ -626,6 +626,7 @@ int plx_cmd_cdp_apply(struct plx_cli *cli)
     struct plx_fault doubt;
     int rc, aged;
 
+    cli->session.dry = applied.dry_run;
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
         (rc = current(cli, &name, &info)))

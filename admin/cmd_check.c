@@ -7,7 +7,10 @@
 #include "attach/known_rings.h"
 #include "attach/ring_check.h"
 #include "cmd.h"
+#include "engine/format/format.h"
 #include "output.h"
+#include "registry/embedded.h"
+#include "registry/tenancy.h"
 
 #define FINDINGS_MAX 10000 /* kept for JSON; all are counted */
 
@@ -50,7 +53,7 @@ static void on_finding(void *context, const struct plx_finding *finding)
     check->told_errors +=
         finding->severity == PLX_FINDING_ERROR &&
         (strcmp(finding->kind, "registry") == 0 || strcmp(finding->kind, "superblock") == 0 ||
-         strcmp(finding->kind, "ring") == 0);
+         strcmp(finding->kind, "ring") == 0 || strcmp(finding->kind, "home") == 0);
     plx_progress_clear(&check->progress);
     snprintf(text, sizeof text, "%s", finding->text);
     plx_known_name_advice(check->cli->store, text, sizeof text);
@@ -154,6 +157,56 @@ static void print_check(struct check *check, const char *store,
     plx_out_object(check->cli, columns, object);
 }
 
+/* One copy of the home page is whole, so the store works, and the next loss would end that. Who has
+ * the store writes both anew when he opens it (TENANCY-2). */
+static void check_home_copies(struct check *check, const char *store, bool ours)
+{
+    struct plx_device *device = plx_registry_device(check->cli->session.registry);
+    struct plx_tenant tenant;
+    char text[FINDING_TEXT], mends[PLX_STORE_NAME_MAX + 64];
+
+    if (!plx_session_read_tenant(&check->cli->session, &tenant))
+        return;
+    snprintf(mends, sizeof mends, "'parallax store grow %s' writes it again", store);
+    for (unsigned slot = 0; slot < 2; slot++) {
+        struct plx_finding finding = {.severity = PLX_FINDING_ERROR,
+                                      .kind = "home",
+                                      .text = text,
+                                      .vblock = UINT64_MAX,
+                                      .addr = PLX_HOME_BLOCK + slot,
+                                      .volume = device->name,
+                                      .volume_block = PLX_HOME_BLOCK + slot};
+
+        if (!(tenant.lost_slots & 1u << slot))
+            continue;
+        snprintf(text, sizeof text,
+                 "volume 0, %s: copy %u of the home page, block %u, is damaged or cannot be read; "
+                 "the other one is whole; %s",
+                 device->name, slot, PLX_HOME_BLOCK + slot,
+                 ours ? mends : "the host that has the store writes it again");
+        on_finding(check, &finding);
+    }
+}
+
+/* Without its home page a store can be read, and not be written to. */
+static void check_home(struct check *check, const char *store)
+{
+    char text[PLX_SESSION_TENANT_TEXT];
+    struct plx_known known;
+    const char *word;
+
+    if (plx_known_get(check->cli->session.paths, store, &known, NULL))
+        return;
+    word = plx_session_not_ours(check->cli, &known, text);
+    if (word && strcmp(word, "UNTOLD") == 0)
+        on_finding(check, &(struct plx_finding){.severity = PLX_FINDING_ERROR,
+                                                .kind = "home",
+                                                .text = text,
+                                                .vblock = UINT64_MAX});
+    check_home_copies(check, store, !word);
+    plx_known_done(&known);
+}
+
 int plx_cmd_store_check(struct plx_cli *cli)
 {
     struct check check = {.cli = cli, .findings = json_array(), .leaks = json_array()};
@@ -187,6 +240,7 @@ int plx_cmd_store_check(struct plx_cli *cli)
     plx_progress_end(&check.progress);
     if (rc)
         goto out;
+    check_home(&check, name.store);
     check.errors = plx_max_u64(check.errors, result.errors);
     print_check(&check, name.store, &result);
     if (check.errors && check.errors == check.told_errors)

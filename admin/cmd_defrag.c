@@ -170,6 +170,7 @@ int plx_cmd_defrag(struct plx_cli *cli)
     struct plx_vdi_info info;
     int rc;
 
+    cli->session.dry = dry_run;
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &d.name)) || (rc = plx_cli_rate(cli, &d.rate)) ||
         (rc = plx_session_open(cli, d.name.store, PLX_SESSION_WRITE)) ||
         (rc = plx_session_vdi_row(cli, &d.name, &row)) ||

@@ -97,7 +97,7 @@ static const struct plx_column change_columns[] = {
     {"certain", "CERTAIN", PLX_COLUMN_TEXT}, {NULL, NULL, 0},
 };
 
-struct finding {
+struct find_output {
     const struct plx_name *name;
     struct plx_table table;
     uint64_t left; /* rows still wanted */
@@ -121,19 +121,19 @@ static void set_instant(json_t *row, const char *key, const char *time_key,
 
 static bool print_change(void *context, const struct plx_range_change *change)
 {
-    struct finding *finding = context;
+    struct find_output *output = context;
     json_t *row;
 
-    if (!finding->left) {
-        finding->more = true;
+    if (!output->left) {
+        output->more = true;
         return false;
     }
-    finding->left--;
-    finding->unknown |= change->unknown;
+    output->left--;
+    output->unknown |= change->unknown;
     row = json_pack("{s:b}", "certain", !change->unknown);
-    set_instant(row, "after", "after_time", finding->name, &change->from, "(creation)");
-    set_instant(row, "by", "by_time", finding->name, &change->to, "(now)");
-    plx_table_row(&finding->table, row);
+    set_instant(row, "after", "after_time", output->name, &change->from, "(creation)");
+    set_instant(row, "by", "by_time", output->name, &change->to, "(now)");
+    plx_table_row(&output->table, row);
     return !plx_session_stopped();
 }
 
@@ -194,29 +194,29 @@ static int take_range(struct plx_cli *cli, uint64_t size_bytes, uint64_t *ret_fi
 int plx_cmd_find(struct plx_cli *cli)
 {
     struct plx_name name;
-    struct finding finding = {.name = &name, .left = 100};
+    struct find_output output = {.name = &name, .left = 100};
     struct plx_registry_vdi row;
     uint64_t first, count;
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
-        (rc = plx_cli_number(cli, "limit", 1, INT64_MAX, &finding.left)) ||
+        (rc = plx_cli_number(cli, "limit", 1, INT64_MAX, &output.left)) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)) ||
         (rc = plx_session_vdi_row(cli, &name, &row)) ||
         (rc = take_range(cli, row.size_bytes, &first, &count)) ||
-        (rc = plx_table_begin(&finding.table, cli, change_columns)))
+        (rc = plx_table_begin(&output.table, cli, change_columns)))
         return rc;
     rc = plx_range_change_list(plx_session_store(cli), row.slot, first, count, print_change,
-                               &finding, &cli->fault);
-    plx_table_end(&finding.table);
+                               &output, &cli->fault);
+    plx_table_end(&output.table);
     if (rc)
         return rc;
-    if (finding.more)
+    if (output.more)
         plx_out_note(cli, "there are earlier changes: --limit shows more");
-    else if (finding.unknown)
+    else if (output.unknown)
         plx_out_note(cli, "whether it changed before the oldest snapshot is not known: the "
                           "snapshots of that time are gone");
-    plx_out_note(cli, finding.table.rows ? "a change is known as exactly as snapshots were taken"
-                                         : "it never changed");
+    plx_out_note(cli, output.table.rows ? "a change is known as exactly as snapshots were taken"
+                                        : "it never changed");
     return 0;
 }

@@ -20,8 +20,7 @@ static const struct plx_column columns[] = {
     {NULL, NULL, 0},
 };
 
-struct export
-{
+struct diff_export {
     struct plx_cli *cli;
     struct plx_output output;
     struct plx_transfer transfer;
@@ -32,7 +31,7 @@ struct export
 
 static int write_range(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
 {
-    struct export *export = context;
+    struct diff_export *export = context;
     uint8_t record[PLX_STREAM_RECORD_BYTES];
 
     plx_stream_put_range(&export->state, offset, bytes, length, record);
@@ -49,7 +48,7 @@ static int give_range(void *context, uint64_t offset, const uint8_t *bytes, uint
                  : write_range(context, offset, NULL, length);
 }
 
-static int write_stream(struct export *export, const struct plx_instants *instants)
+static int write_stream(struct diff_export *export, const struct plx_instants *instants)
 {
     struct plx_cli *cli = export->cli;
     uint8_t bytes[PLX_STREAM_HEADER_BYTES];
@@ -111,7 +110,7 @@ static int fill_header(struct plx_cli *cli, const struct plx_instants *instants,
     return rc;
 }
 
-static int print_export(const struct export *export, const struct plx_instants *instants)
+static int print_export(const struct diff_export *export, const struct plx_instants *instants)
 {
     char from[sizeof(struct plx_name)], to[sizeof from], label[64];
     json_t *object;
@@ -132,7 +131,7 @@ static int print_export(const struct export *export, const struct plx_instants *
 
 int plx_cmd_vdi_export_diff(struct plx_cli *cli)
 {
-    struct export export = {.cli = cli};
+    struct diff_export export = {.cli = cli};
     struct plx_instants instants;
     int rc;
 

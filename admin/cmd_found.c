@@ -92,19 +92,31 @@ static void note_taken(struct plx_cli *cli, const char *store, const char *from,
                      store);
 }
 
+static bool has(json_t *names, json_t *name)
+{
+    bool is = false;
+
+    for (size_t i = 0; i < json_array_size(names); i++)
+        is |= json_equal(json_array_get(names, i), name);
+    return is;
+}
+
 static void print_would_take(struct plx_cli *cli, const char *store, const struct plx_known *known,
                              const char *from, enum had had)
 {
-    json_t *open = list_open(cli, known), *name;
+    json_t *open = list_open(cli, known), *needing = json_array(), *name;
     size_t i;
 
     note_taken(cli, store, from, true, had);
+    plx_ring_hint_taken(cli, known, from, true, needing);
     json_array_foreach(open, i, name) plx_out_note(
-        cli, "%s/%s was open there: it would be recovered, with all that was acknowledged", store,
-        json_string_value(name));
+        cli, "%s/%s was open there: it would be recovered, with all that was acknowledged%s", store,
+        json_string_value(name), has(needing, name) ? " and is not on that ring only" : "");
     if (cli->json)
-        plx_out_json(json_pack("{s:s,s:s,s:b,s:b,s:O}", "name", store, "from", from, "dry_run",
-                               true, "already", had == HAD_HERE, "open", open));
+        plx_out_json(json_pack("{s:s,s:s,s:b,s:b,s:O,s:O}", "name", store, "from", from, "dry_run",
+                               true, "already", had == HAD_HERE, "open", open, "ring_needed",
+                               needing));
+    json_decref(needing);
     json_decref(open);
 }
 
@@ -121,7 +133,9 @@ static void print_known(struct plx_cli *cli, const struct plx_known *known,
                  known->name);
     if (cli->json)
         plx_out_json(json_pack("{s:s,s:s}", "name", known->name, "uuid", known->identity));
-    if (!options->read_only)
+    if (options->from)
+        plx_ring_hint_taken(cli, known, options->from, false, NULL);
+    else if (!options->read_only)
         plx_ring_hint_imported(cli, known, options->copy);
 }
 
@@ -196,9 +210,9 @@ static void print_taken(struct plx_cli *cli, const struct plx_known *known, cons
         plx_out_done(cli, json_pack("{s:s,s:s,s:b,s:b}", "name", known->name, "from", from,
                                     "dry_run", false, "already", had == HAD_HERE));
     if (cli->count)
-        plx_ring_hint_imported(cli, known, false);
+        plx_ring_hint_taken(cli, known, from, false, NULL);
     else
-        print_known(cli, known, &(struct plx_founding_import){0});
+        print_known(cli, known, &(struct plx_founding_import){.from = from});
 }
 
 int plx_cmd_store_take_over(struct plx_cli *cli)
@@ -274,27 +288,29 @@ int plx_cmd_store_release(struct plx_cli *cli)
 
 int plx_cmd_store_forget(struct plx_cli *cli)
 {
-    char volumes[PLX_KNOWN_VOLUMES_TEXT];
+    char volumes[PLX_KNOWN_VOLUMES_TEXT], ring[PLX_RING_HINT_STAYS];
     struct plx_tenant tenant = {0};
+    struct plx_paths *paths;
     struct plx_name name;
     int rc;
 
-    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)))
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) || (rc = plx_session_paths(cli, &paths)))
         return rc;
     name_volumes(cli, name.store, volumes, &tenant);
+    plx_ring_hint_stays(paths, name.store, ring);
     if ((rc = plx_founding_forget(cli->state_dir, name.store, plx_session_patience(cli),
                                   &cli->fault)))
         return rc;
     if (tenant.found && !tenant.ours && !plx_uuid_is_zero(&tenant.host))
         plx_out_note(cli,
                      "forgot %s; its volumes were not touched; host %s has it, so only 'parallax "
-                     "store import --read-only %s' makes it known here again",
-                     name.store, tenant.host_name, volumes);
+                     "store import --read-only %s' makes it known here again%s",
+                     name.store, tenant.host_name, volumes, ring);
     else
         plx_out_note(cli,
                      "forgot %s; its volumes were not touched: 'parallax store import %s' makes "
-                     "it known again%s",
-                     name.store, volumes, tenant.found ? "" : ", if no other host has it");
+                     "it known again%s%s",
+                     name.store, volumes, tenant.found ? "" : ", if no other host has it", ring);
     plx_out_done(cli, json_pack("{s:s,s:b}", "name", name.store, "forgotten", true));
     return 0;
 }

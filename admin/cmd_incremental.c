@@ -59,7 +59,7 @@ static const struct plx_column columns[] = {
     {NULL, NULL, 0},
 };
 
-struct import {
+struct diff_import {
     struct plx_cli *cli;
     struct plx_name name;
     int fd;
@@ -82,13 +82,13 @@ struct import {
 
 static int read_stream(void *context, uint8_t *bytes, size_t length, size_t *ret_got)
 {
-    struct import *import = context;
+    struct diff_import *import = context;
 
     return plx_file_read(import->cli, import->cli->arguments[0], import->fd, bytes, length,
                          ret_got);
 }
 
-static int open_stream(struct import *import)
+static int open_stream(struct diff_import *import)
 {
     struct plx_cli *cli = import->cli;
     struct plx_stream_reader *reader = &import->reader;
@@ -114,7 +114,7 @@ static int open_stream(struct import *import)
 
 /* ---- Does the stream fit? ---- */
 
-static int check_sizes(struct import *import, const struct plx_registry_vdi *row)
+static int check_sizes(struct diff_import *import, const struct plx_registry_vdi *row)
 {
     const struct plx_stream_header *header = &import->reader.header;
     const struct plx_name *name = &import->name;
@@ -136,7 +136,7 @@ static int check_sizes(struct import *import, const struct plx_registry_vdi *row
 /* There is no snapshot of the copy with the label: is there one of another instant with that
  * number?
  */
-static int explain_base(struct import *import)
+static int explain_base(struct diff_import *import)
 {
     const struct plx_stream_header *header = &import->reader.header;
     const struct plx_name *name = &import->name;
@@ -172,7 +172,7 @@ static int explain_base(struct import *import)
 }
 
 /* The snapshot of the copy that the stream goes on from. */
-static int find_base(struct import *import)
+static int find_base(struct diff_import *import)
 {
     const struct plx_stream_header *header = &import->reader.header;
     struct plx_name base = import->name;
@@ -197,7 +197,7 @@ static bool stop_at_first(void *context, const struct plx_diff_range *range)
     return false;
 }
 
-static int open_base(struct import *import, struct plx_vdi **ret_base)
+static int open_base(struct diff_import *import, struct plx_vdi **ret_base)
 {
     struct plx_name base = import->name;
 
@@ -206,7 +206,7 @@ static int open_base(struct import *import, struct plx_vdi **ret_base)
 }
 
 /* CMD_INCREMENTAL-2: of a stream from nothing, whether the state before was empty. */
-static int is_empty(struct import *import, uint64_t seq, bool *ret_empty)
+static int is_empty(struct diff_import *import, uint64_t seq, bool *ret_empty)
 {
     struct plx_name name = import->name;
     struct plx_vdi *instant;
@@ -223,7 +223,7 @@ static int is_empty(struct import *import, uint64_t seq, bool *ret_empty)
 }
 
 /* CMD_INCREMENTAL-2: the mark is on the state that the stream goes on from. */
-static int find_mark(struct import *import, const struct plx_registry_vdi *row)
+static int find_mark(struct diff_import *import, const struct plx_registry_vdi *row)
 {
     struct plx_registry_label label;
     int rc = plx_registry_label_get(import->cli->session.registry, row->id, PLX_UNFINISHED_LABEL,
@@ -236,7 +236,7 @@ static int find_mark(struct import *import, const struct plx_registry_vdi *row)
 }
 
 /* CMD_INCREMENTAL-2 */
-static int compare_with_base(struct import *import)
+static int compare_with_base(struct diff_import *import)
 {
     struct plx_cli *cli = import->cli;
     struct plx_vdi *base = NULL, *newest = NULL;
@@ -251,7 +251,7 @@ static int compare_with_base(struct import *import)
 }
 
 /* CMD_INCREMENTAL-2 */
-static int find_changes(struct import *import, const struct plx_registry_vdi *row)
+static int find_changes(struct diff_import *import, const struct plx_registry_vdi *row)
 {
     struct plx_cli *cli = import->cli;
     int rc;
@@ -272,7 +272,7 @@ static int find_changes(struct import *import, const struct plx_registry_vdi *ro
                      import->name.store, import->name.vdi);
 }
 
-static int create_copy(struct import *import)
+static int create_copy(struct diff_import *import)
 {
     const struct plx_stream_header *header = &import->reader.header;
     struct plx_vdi_create_options options = {.size_bytes = header->to.size_bytes,
@@ -295,7 +295,7 @@ static int create_copy(struct import *import)
 }
 
 /* Whether a later state of the copy came by an import, too. */
-static bool is_imported_since(const struct import *import, const struct plx_registry_vdi *row)
+static bool is_imported_since(const struct diff_import *import, const struct plx_registry_vdi *row)
 {
     struct plx_registry_label *list = NULL;
     bool since = false;
@@ -311,7 +311,7 @@ static bool is_imported_since(const struct import *import, const struct plx_regi
 }
 
 /* Whether the copy holds the instant already. */
-static int find_present(struct import *import, const struct plx_registry_vdi *row)
+static int find_present(struct diff_import *import, const struct plx_registry_vdi *row)
 {
     struct plx_cli *cli = import->cli;
     struct plx_registry_label label;
@@ -324,7 +324,7 @@ static int find_present(struct import *import, const struct plx_registry_vdi *ro
 }
 
 /* CMD_INCREMENTAL-6 */
-static int look_at_present(struct import *import)
+static int look_at_present(struct diff_import *import)
 {
     struct plx_name present = import->name;
     struct plx_cli *cli = import->cli;
@@ -357,7 +357,7 @@ static int look_at_present(struct import *import)
     return 0;
 }
 
-static int prepare(struct import *import)
+static int prepare(struct diff_import *import)
 {
     struct plx_registry_vdi row;
     int rc = plx_session_vdi_row(import->cli, &import->name, &row);
@@ -384,13 +384,13 @@ static int put_range(struct plx_transfer *transfer, uint64_t offset, const uint8
 
 static int put_back(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
 {
-    struct import *import = context;
+    struct diff_import *import = context;
 
     return put_range(&import->transfer, offset, bytes, length);
 }
 
 /* Reads what the base has where the copy differs from it now, and writes it. */
-static int copy_back(struct import *import, uint64_t now)
+static int copy_back(struct diff_import *import, uint64_t now)
 {
     struct plx_name name = import->name;
     struct plx_vdi *base = NULL, *changed = NULL;
@@ -414,7 +414,7 @@ static int copy_back(struct import *import, uint64_t now)
 
 /* CMD_INCREMENTAL-2: back to the base. What lies beyond its end, if the disk has grown since, is
  * zero again. */
-static int take_back(struct import *import)
+static int take_back(struct diff_import *import)
 {
     struct plx_cli *cli = import->cli;
     uint64_t now, time_ns, end = import->base.size_bytes;
@@ -435,7 +435,7 @@ static int take_back(struct import *import)
 
 /* Removes the label `import-unfinished` if its snapshot is older than `before`, and the registry's
  * mark: the import that set them is finished. */
-static int remove_mark(struct import *import, uint64_t before)
+static int remove_mark(struct diff_import *import, uint64_t before)
 {
     struct plx_registry *registry = import->cli->session.registry;
     struct plx_registry_label label;
@@ -455,7 +455,7 @@ static int remove_mark(struct import *import, uint64_t before)
 }
 
 /* CMD_INCREMENTAL-5 */
-static int open_copy(struct import *import)
+static int open_copy(struct diff_import *import)
 {
     struct plx_registry_vdi row;
     int rc = plx_session_vdi_open(import->cli, &import->name);
@@ -468,7 +468,7 @@ static int open_copy(struct import *import)
 }
 
 /* The copy is as the stream expects it, and marked as unfinished. */
-static int make_ready(struct import *import)
+static int make_ready(struct diff_import *import)
 {
     struct plx_cli *cli = import->cli;
     struct plx_snapshot_info before = import->base;
@@ -486,7 +486,7 @@ static int make_ready(struct import *import)
 }
 
 /* CMD_INCREMENTAL-4 */
-static int grow(struct import *import)
+static int grow(struct diff_import *import)
 {
     uint64_t bytes = import->reader.header.to.size_bytes;
     int rc =
@@ -497,7 +497,7 @@ static int grow(struct import *import)
     return rc;
 }
 
-static int write_range_in(struct import *import, const struct plx_stream_range *range)
+static int write_range_in(struct diff_import *import, const struct plx_stream_range *range)
 {
     uint64_t length = range->length;
     int rc = range->bytes && range->offset + length > import->size_bytes ? grow(import) : 0;
@@ -510,7 +510,7 @@ static int write_range_in(struct import *import, const struct plx_stream_range *
 }
 
 /* To the end of the stream; where nothing is to be written, it is checked only. */
-static int apply(struct import *import, bool writes)
+static int apply(struct diff_import *import, bool writes)
 {
     struct plx_stream_reader *reader = &import->reader;
     struct plx_stream_range range;
@@ -533,7 +533,7 @@ static int apply(struct import *import, bool writes)
 }
 
 /* CMD_INCREMENTAL-4: before it grows. */
-static int check_stream(struct import *import)
+static int check_stream(struct diff_import *import)
 {
     uint32_t header = import->reader.state.checksum;
     struct plx_cli *cli = import->cli;
@@ -554,7 +554,7 @@ static int check_stream(struct import *import)
 }
 
 /* CMD_INCREMENTAL-1: the last steps; CMD_INCREMENTAL-6: the label may be elsewhere. */
-static int finish(struct import *import)
+static int finish(struct diff_import *import)
 {
     struct plx_cli *cli = import->cli;
     struct plx_request flush = {.op = PLX_FLUSH};
@@ -573,7 +573,7 @@ static int finish(struct import *import)
     return remove_mark(import, UINT64_MAX);
 }
 
-static int write_opened(struct import *import)
+static int write_opened(struct diff_import *import)
 {
     struct plx_cli *cli = import->cli;
     int rc = make_ready(import);
@@ -584,14 +584,14 @@ static int write_opened(struct import *import)
 }
 
 /* CMD_INCREMENTAL-6. The stream was checked. */
-static int restore_present(struct import *import)
+static int restore_present(struct diff_import *import)
 {
     int rc = take_back(import);
 
     return rc ? rc : finish(import);
 }
 
-static int write_copy(struct import *import)
+static int write_copy(struct diff_import *import)
 {
     bool was_present = import->present;
     int closed, rc = was_present ? apply(import, false) : check_stream(import);
@@ -607,7 +607,7 @@ static int write_copy(struct import *import)
 }
 
 /* What a failure leaves behind, and how to go on. */
-static void explain(struct import *import)
+static void explain(struct diff_import *import)
 {
     struct plx_fault *fault = &import->cli->fault;
     struct plx_fault why = *fault;
@@ -626,7 +626,7 @@ static void explain(struct import *import)
     }
 }
 
-static void print_import(const struct import *import)
+static void print_import(const struct diff_import *import)
 {
     const struct plx_stream_header *header = &import->reader.header;
     json_t *object = json_pack("{s:o,s:o,s:s,s:I,s:I,s:I,s:b,s:b}", "name",
@@ -647,7 +647,7 @@ static void print_import(const struct import *import)
 
 int plx_cmd_vdi_import_diff(struct plx_cli *cli)
 {
-    struct import import = {.cli = cli, .fd = -1, .dry_run = plx_cli_get(cli, "dry-run")};
+    struct diff_import import = {.cli = cli, .fd = -1, .dry_run = plx_cli_get(cli, "dry-run")};
     int rc;
 
     if ((rc = plx_cli_name(cli, 1, PLX_NAME_VDI, &import.name)) || (rc = open_stream(&import)) ||

@@ -383,19 +383,23 @@ static bool is_number(const char *text)
 }
 
 /* What a ring has of the disk is drained with progress, not while the kernel waits for the handler.
- * Where a store cannot be opened, or somebody is logged in, the script says what is to be done. */
+ * Where a store cannot be opened, or somebody is logged in, the script says what is to be done. The
+ * ring is asked first: the script takes longer, and without a ring it is run once. */
 static int drain_ring(struct plx_cli *cli, const struct plx_name *name, bool *ret_paused)
 {
+    struct plx_session_ring ring = {.live = false};
     char initiators[8];
     int rc;
 
     *ret_paused = false;
-    if (*name->snapshot ||
-        (!plx_cli_get(cli, "force") &&
-         (!plx_cmd_lun_initiators(cli, name, initiators, sizeof initiators) || *initiators)))
+    if (*name->snapshot)
         return 0;
     rc = plx_session_open(cli, name->store, PLX_SESSION_READ);
     if (!rc)
+        rc = plx_session_vdi_ring(cli, name, &ring);
+    if (!rc && plx_cmd_vdi_ring_is_used(&ring) &&
+        (plx_cli_get(cli, "force") ||
+         (plx_cmd_lun_initiators(cli, name, initiators, sizeof initiators) && !*initiators)))
         rc = plx_cmd_vdi_ring_pause(cli, name, "is exported as before", ret_paused);
     if (!rc || plx_session_stopped())
         return rc;

@@ -142,6 +142,13 @@ static int refuse_harm(struct plx_cli *cli, const struct plx_rebuilt *rebuilt, c
                             " part%s of the old registry could not be read, and what only it "
                             "knew there is gone: settings are to be set again; all else works",
                             store, rebuilt->unread, plx_plural(rebuilt->unread));
+    if (rebuilt->unknown)
+        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                            "store %s: the old registry could not be read, and what only it knew "
+                            "is gone: --warn-at of the store, and of each virtual disk --warn-at, "
+                            "--ring and --on-full, which are to be set again, and whether the "
+                            "store has lost virtual disks or writes; all else works",
+                            store);
     return 0;
 }
 
@@ -192,9 +199,6 @@ static void print_rebuilt(struct plx_cli *cli, const struct plx_known *known,
 {
     if (rebuilt->unknown && !rebuilt->unread)
         json_array_append_new(telling->unread, json_string("the whole"));
-    if (rebuilt->unknown)
-        plx_out_note(cli, "the old registry cannot be read: whether the store lost what it knew "
-                          "cannot be told; --warn-at, --ring and --on-full are to be set again");
     plx_out_note(cli,
                  "%s the registry of store %s: %" PRIu64 " virtual disk%s, %" PRIu64 " deleted",
                  dry_run ? "would rebuild" : "rebuilt", known->name, rebuilt->disks,

@@ -3,6 +3,9 @@
  * CMD_REWIND-1  A rewind is refused while an initiator is logged in, unless --live is given. The
  *     initiator knows nothing of the rewind, and would write its cached blocks over the result. If
  *     nobody can tell whether one is logged in, one counts as logged in.
+ * CMD_REWIND-2  A signal ends a rewind at once while nothing has changed (REWIND-6). After that, or
+ *     when a handler was asked, the rewind is finished, which is success and is said.
+ * CMD_REWIND-3  A dry run refuses what the command would refuse, in the same order.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -53,6 +56,18 @@ static json_t *describe(const struct plx_name *name, const struct plx_snapshot_i
     return object;
 }
 
+/* What the real command would refuse by the disk's record. */
+static int check_room(struct plx_cli *cli, const struct plx_name *name, uint64_t seq)
+{
+    struct plx_registry_vdi row;
+    struct plx_vdi_info info;
+    int rc = plx_session_vdi_row(cli, name, &row);
+
+    if (!rc)
+        rc = plx_vdi_read_info(plx_session_store(cli), row.slot, &info, &cli->fault);
+    return rc ? rc : plx_attach_rewinds_refuse(cli->session.attach, &info, seq, &cli->fault);
+}
+
 /* Both ways the same differs; this one sees all of a disk that grew since. */
 static int print_difference(struct plx_cli *cli, const struct plx_name *name,
                             const struct plx_snapshot_info *to)
@@ -91,11 +106,17 @@ static int rewind_it(struct plx_cli *cli, const struct plx_name *name,
     if ((rc = check_logged_out(cli, name)) ||
         (rc = plx_cmd_vdi_ring_pause(cli, name, "was not rewound", &paused)))
         return rc;
-    rc = plx_session_vdi_rewind(cli, name, to->seq, label, &before);
+    rc = plx_session_stopped() ? plx_cli_fail(cli, PLX_ERR_INTERRUPTED,
+                                              "interrupted; %s/%.120s was not rewound, and nothing "
+                                              "has changed",
+                                              name->store, name->vdi) /* CMD_REWIND-2 */
+                               : plx_session_vdi_rewind(cli, name, to->seq, label, &before);
     if (paused)
         plx_cmd_vdi_ring_resume(cli, name);
     if (rc)
         return rc;
+    if (plx_interrupted && plx_interrupted != SIGPIPE)
+        plx_out_note(cli, "the signal came when the rewind was under way, so it was finished");
     plx_out_note(cli, "%s/%s is what it was at %s; the way back: parallax rewind %s/%s --to %s",
                  name->store, name->vdi, plx_text_time(to->time_ns, time), name->store, name->vdi,
                  label);
@@ -124,5 +145,8 @@ int plx_cmd_rewind(struct plx_cli *cli)
         (rc = plx_session_snapshot_resolve(cli, &name, &info)))
         return rc;
     plx_session_tell_chosen(cli, &name, &info);
+    if (dry && ((rc = check_logged_out(cli, &name)) || /* CMD_REWIND-3 */
+                (rc = check_room(cli, &name, info.seq))))
+        return rc;
     return dry ? print_difference(cli, &name, &info) : rewind_it(cli, &name, &info);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attach/host_ring.h"
+#include "attach/ring_check.h"
 #include "cmd.h"
 #include "output.h"
 #include "ring_hints.h"
@@ -48,7 +49,36 @@ int plx_cmd_ring_disks(struct plx_cli *cli, const struct plx_host_ring *ring,
                                ret_disks, &cli->fault);
 }
 
+/* What is the matter with a ring that can be used. */
+static void note_alone(const struct plx_cli *cli, const struct plx_host_ring *ring,
+                       const char *store)
+{
+    const struct plx_ring_member_seen *alone =
+        ring->ring ? plx_ring_members_alone(&ring->members) : NULL;
+    const char *name = store ? store : "STORE";
+
+    if (alone && !plx_host_ring_problem(ring))
+        plx_out_note(cli,
+                     "the ring of store %s runs on one of two members, %.150s; 'parallax ring "
+                     "repair %s --with PATH' makes it a mirror again",
+                     name, alone->path, name);
+}
+
 /* ---- create ---- */
+
+int plx_cmd_ring_size(struct plx_cli *cli, uint64_t *ret_bytes)
+{
+    int rc = plx_cli_size(cli, "size", ret_bytes);
+
+    if (rc || !plx_cli_get(cli, "size"))
+        return rc;
+    if (*ret_bytes < PLX_HOST_RING_BYTES_MIN)
+        return plx_cli_usage(cli, "--size is too small: a ring's member needs at least %lluM",
+                             (unsigned long long)(PLX_HOST_RING_BYTES_MIN >> 20));
+    return *ret_bytes % PLX_BLOCK_SIZE
+               ? plx_cli_usage(cli, "--size must be a multiple of %u", PLX_BLOCK_SIZE)
+               : 0;
+}
 
 static int look_at_paths(struct plx_cli *cli, uint64_t size, struct plx_host_ring_options *options)
 {
@@ -56,6 +86,9 @@ static int look_at_paths(struct plx_cli *cli, uint64_t size, struct plx_host_rin
     int rc = 0;
 
     options->members = cli->count - 1;
+    if (options->other_lost && options->members > 1)
+        return plx_cli_usage(cli, "--i-checked-the-other-is-lost goes with one PATH: the member "
+                                  "that is left");
     for (unsigned i = 0; i < options->members && !rc; i++) {
         options->path[i] = cli->arguments[i + 1];
         if (strstr(options->path[i], "://"))
@@ -92,6 +125,22 @@ static void tell_needing(struct plx_cli *cli, const struct plx_known_ring *ring)
     plx_known_done(&known);
 }
 
+/* Of disks that need the ring which is known again. */
+static void tell_usable(struct plx_cli *cli, const struct plx_known_ring *ring)
+{
+    struct plx_ring_disks disks = {0};
+    struct plx_uuid id;
+
+    plx_uuid_parse(ring->ring, &id);
+    if (plx_ring_disks_look(&id, NULL, plx_session_store(cli), false, &disks, NULL))
+        return;
+    for (size_t i = 0; i < disks.count; i++)
+        plx_out_note(cli,
+                     "virtual disk %s/%s can be used again: its newest writes are on this ring",
+                     ring->store, disks.disk[i].name);
+    plx_ring_disks_done(&disks);
+}
+
 static json_t *paths_json(const struct plx_known_ring *ring)
 {
     json_t *paths = json_array();
@@ -108,7 +157,9 @@ static uint64_t ring_bytes(const struct plx_ring_super *super)
 
 int plx_cmd_ring_create(struct plx_cli *cli)
 {
-    struct plx_host_ring_options options = {.force = plx_cli_get(cli, "force")};
+    struct plx_host_ring_options options = {.force = plx_cli_get(cli, "force"),
+                                            .other_lost =
+                                                plx_cli_get(cli, "i-checked-the-other-is-lost")};
     struct plx_host_ring_made made;
     char members[PLX_KNOWN_RING_TEXT], text[16];
     struct plx_name name;
@@ -116,7 +167,7 @@ int plx_cmd_ring_create(struct plx_cli *cli)
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
-        (rc = plx_cli_size(cli, "size", &size)) || (rc = look_at_paths(cli, size, &options)) ||
+        (rc = plx_cmd_ring_size(cli, &size)) || (rc = look_at_paths(cli, size, &options)) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
         (rc = plx_host_ring_create(cli->session.attach, &options, &made, &cli->fault)))
         return rc;
@@ -124,10 +175,19 @@ int plx_cmd_ring_create(struct plx_cli *cli)
     tell_needing(cli, &made.known);
     plx_known_ring_name_members(&made.known, members);
     plx_text_size(ring_bytes(&made.super), text);
+    if (made.alone)
+        plx_out_note(cli,
+                     "%s: the ring goes on with this member alone; 'parallax ring repair %s --with "
+                     "PATH' gives it another one",
+                     made.known.store, made.known.store);
     plx_out_note(cli,
                  made.taken_up ? "%s: this host's ring on %s is known again (%s)"
-                               : "%s: this host has a ring on %s now (%s)",
+                               : "%s: this host has a ring on %s now (%s for writes); 'parallax "
+                                 "vdi set STORE/VDI --ring on' has a virtual disk use it",
                  made.known.store, members, text);
+    if (made.taken_up)
+        tell_usable(cli, &made.known);
+    plx_ring_hint_users(cli, name.store, PLX_RING_HINT_MADE);
     plx_out_done(cli, json_pack("{s:s,s:s,s:o,s:I,s:b}", "store", made.known.store, "ring",
                                 made.known.ring, "members", paths_json(&made.known), "size_bytes",
                                 (json_int_t)ring_bytes(&made.super), "taken_up", made.taken_up));
@@ -167,6 +227,19 @@ static void describe_sizes(json_t *object, const struct plx_host_ring *ring)
     set_number(object, "bad_bytes", info.bad_segments * info.segment_bytes);
     set_number(object, "segment_bytes", info.segment_bytes);
     json_object_set_new(object, "alone", json_boolean(info.super.alone));
+}
+
+/* For people with what JSON has as `alone`. */
+static void set_state(const struct plx_cli *cli, json_t *object, const struct plx_host_ring *ring)
+{
+    bool alone = ring->ring && plx_ring_members_alone(&ring->members);
+
+    json_object_set_new(object, "state",
+                        json_sprintf("%s%s",
+                                     ring->in_use ? "in use"
+                                     : ring->ring ? "idle"
+                                                  : "unusable",
+                                     alone && !cli->json ? ", on one of two members" : ""));
 }
 
 /* As JSON an object each; for people a path, with what is the matter. */
@@ -209,7 +282,7 @@ static json_t *describe(struct plx_cli *cli, const struct plx_host_ring *ring,
 
     if (ring->host_name[0])
         json_object_set_new(object, "host", plx_out_string(ring->host_name));
-    json_object_set_new(object, "state", json_string(ring->in_use ? "in use" : "idle"));
+    set_state(cli, object, ring);
     describe_sizes(object, ring);
     if (plx_host_ring_problem(ring))
         set_problem(object, plx_host_ring_problem(ring));
@@ -265,6 +338,7 @@ static int list_ring(struct plx_cli *cli, struct plx_table *table, struct plx_kn
     plx_host_ring_look(cli->session.paths, entry, &ring);
     find_store(cli, &ring, &known); /* a name, if there is one */
     plx_table_row(table, describe(cli, &ring, &known));
+    note_alone(cli, &ring, store_name(&ring, &known));
     problem = plx_host_ring_problem(&ring);
     if (problem)
         rc = plx_cli_fail(cli, problem->code, "ring of store %s: %.400s", ring.way.store,
@@ -316,6 +390,9 @@ int plx_cmd_ring_list(struct plx_cli *cli)
         {"free_bytes", "FREE", PLX_COLUMN_SIZE},
         {"state", "STATE", PLX_COLUMN_TEXT},
         {"problem_code", "PROBLEM", PLX_COLUMN_TEXT},
+        {"ring", "RING", PLX_COLUMN_ASKED},
+        {"host", "HOST", PLX_COLUMN_ASKED},
+        {"store_uuid", "STORE UUID", PLX_COLUMN_ASKED},
         {NULL, NULL, 0},
     };
     struct plx_paths *paths;
@@ -335,7 +412,7 @@ int plx_cmd_ring_list(struct plx_cli *cli)
 static json_t *describe_disk(const struct plx_ring_disk *disk, bool told)
 {
     json_t *object = json_object();
-    char id[37];
+    char id[PLX_UUID_TEXT];
 
     plx_uuid_text(&disk->id, id);
     json_object_set_new(object, "vdi", disk->name[0] ? plx_out_string(disk->name) : json_null());
@@ -408,6 +485,18 @@ static void print_disks(struct plx_cli *cli, json_t *list)
     plx_table_end(&table);
 }
 
+/* A member of a mirror that lacks what the other one has has a problem, too. */
+static void find_damage(struct plx_host_ring *ring, const struct plx_ring_disks *disks)
+{
+    for (unsigned i = 0; i < ring->members.count; i++) {
+        struct plx_ring_member_seen *member = &ring->members.member[i];
+        struct plx_ring_member_state state;
+
+        plx_ring_member_weigh(ring, disks, member, &state);
+        plx_ring_member_damage(&state, member->path, &member->problem);
+    }
+}
+
 /* Behind what could be printed: the ring's own problem, else a disk's, else the store's. */
 static int fail_info(struct plx_cli *cli, const struct plx_host_ring *ring,
                      const struct plx_ring_disks *disks, const struct plx_fault *untold)
@@ -435,6 +524,7 @@ int plx_cmd_ring_info(struct plx_cli *cli)
         return rc;
     rc = plx_cmd_ring_disks(cli, &ring, &known, &disks, &untold);
     if (!rc) {
+        find_damage(&ring, &disks);
         object = describe(cli, &ring, &known);
         list = describe_disks(&disks, !untold.code);
         if (cli->json)
@@ -443,6 +533,7 @@ int plx_cmd_ring_info(struct plx_cli *cli)
         if (!cli->json)
             print_disks(cli, list);
         json_decref(list);
+        note_alone(cli, &ring, store_name(&ring, &known));
         rc = fail_info(cli, &ring, &disks, &untold);
     }
     plx_ring_disks_done(&disks);
@@ -453,8 +544,24 @@ int plx_cmd_ring_info(struct plx_cli *cli)
 
 /* ---- delete ---- */
 
+/* " with up to 16 MiB of writes to web"; or nothing. */
+static void name_held(const struct plx_host_ring *ring, const struct plx_ring_disks *disks,
+                      char *text, size_t bytes)
+{
+    char names[PLX_HOST_RING_NAMES], size[16];
+    uint32_t segments = plx_host_ring_held(disks, names);
+    struct plx_ring_info info;
+
+    text[0] = 0;
+    if (!ring->ring || !segments)
+        return;
+    plx_ring_get_info(ring->ring, &info);
+    snprintf(text, bytes, " with up to %s of writes to %s",
+             plx_text_size(segments * info.segment_bytes, size), names);
+}
+
 static void print_deleted(struct plx_cli *cli, const struct plx_known_ring *way, const char *store,
-                          bool there, bool dry_run)
+                          const char *held, bool there, bool dry_run)
 {
     char members[PLX_KNOWN_RING_TEXT];
 
@@ -463,16 +570,17 @@ static void print_deleted(struct plx_cli *cli, const struct plx_known_ring *way,
         plx_out_note(cli, "%s the ring on %s; it does not lie there, so nothing is erased",
                      dry_run ? "would forget" : "forgot", members);
     else if (dry_run)
-        plx_out_note(cli, "would erase the ring on %s; nothing was changed", members);
+        plx_out_note(cli, "would erase the ring on %s%s; nothing was changed", members, held);
     else
-        plx_out_note(cli, "erased the ring on %s; files that it lay in were not removed", members);
+        plx_out_note(cli, "erased the ring on %s%s; files that it lay in were not removed", members,
+                     held);
     plx_out_done(cli, json_pack("{s:o,s:o,s:o,s:b,s:b}", "store",
                                 store ? json_string(store) : json_null(), "ring",
                                 way->ring[0] ? json_string(way->ring) : json_null(), "members",
                                 paths_json(way), "deleted", !dry_run, "dry_run", dry_run));
 }
 
-/* Its members are held already (HOST_RING-3). */
+/* Its members are locked already (HOST_RING-3). */
 static int delete_ring(struct plx_cli *cli, struct plx_host_ring *ring, bool dry_run)
 {
     const struct plx_host_ring_word word = {
@@ -483,16 +591,19 @@ static int delete_ring(struct plx_cli *cli, struct plx_host_ring *ring, bool dry
     struct plx_known known = {0};
     struct plx_fault untold;
     bool there = plx_host_ring_is_there(ring);
+    char held[PLX_HOST_RING_NAMES + 48] = "";
     int rc = plx_cmd_ring_disks(cli, ring, &known, &disks, &untold);
 
     if (!rc)
         rc = plx_host_ring_may_go(ring, &disks, untold.code ? &untold : NULL, &word, &cli->fault);
     if (!rc && !untold.code && ring->known) /* before: the command ends with the deletion */
-        plx_ring_hint_bereft(cli, known.name, dry_run);
+        plx_ring_hint_users(cli, known.name, dry_run ? PLX_RING_HINT_WOULD_GO : PLX_RING_HINT_GOES);
+    if (!rc)
+        name_held(ring, &disks, held, sizeof held);
     if (!rc && !dry_run)
         rc = plx_host_ring_delete(cli->session.paths, ring, &cli->fault);
     if (!rc)
-        print_deleted(cli, &ring->way, store_name(ring, &known), there, dry_run);
+        print_deleted(cli, &ring->way, store_name(ring, &known), held, there, dry_run);
     plx_ring_disks_done(&disks);
     plx_known_done(&known);
     return rc;
@@ -504,6 +615,8 @@ int plx_cmd_ring_delete(struct plx_cli *cli)
     struct plx_host_ring ring;
     int rc = open_ring(cli, dry_run ? PLX_RING_LOOK_ALONE : PLX_RING_ALONE, false, &ring);
 
+    if (rc == PLX_ERR_BUSY && !strchr(cli->arguments[0], '/'))
+        plx_ring_hint_busy(cli, cli->arguments[0]);
     if (rc)
         return rc;
     rc = delete_ring(cli, &ring, dry_run);

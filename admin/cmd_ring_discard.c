@@ -5,6 +5,10 @@
  * CMD_RING_DISCARD-1  What the disk's mark does not claim may be needed by a newer state of the
  *     store. It goes by a word of its own only (--also-set-aside), so that a command line which is
  *     repeated discards nothing more than the first time.
+ * CMD_RING_DISCARD-2  A ring that is there and in use is not taken for one that cannot be read: its
+ *     writes get to the store without the operator's doing, or by draining it.
+ * CMD_RING_DISCARD-3  Before anything is discarded, the command names what would lose nothing. What
+ *     one of two members has is not counted while the other is missing: that one may have more.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -13,17 +17,26 @@
 #include "attach/host_ring.h"
 #include "cmd.h"
 #include "output.h"
+#include "ring_hints.h"
 
-#define SET_ASIDE "%" PRIu64 " writes of it that were set aside on this host's ring"
-#define WHY_ASIDE                                                                                  \
-    ". They were given up, or a newer state of the store needs them: then put that one back"
+#define SET_ASIDE                                                                                  \
+    "%" PRIu64 " writes of it that were set aside on this host's ring: " PLX_RING_WHY_ASIDE
+
+/* Where the ring is that the disk's record names. */
+enum where { ELSEWHERE, UNREADABLE, LACKS_MEMBER, USABLE };
 
 struct given_up {
     bool marked; /* the disk's record names a ring */
-    bool known;  /* and what is on it: */
+    enum where where;
+    bool gone;         /* UNREADABLE, as a whole: nobody's writes on it can be read */
+    char missing[160]; /* LACKS_MEMBER: which one, and why */
+    bool known;        /* what is on it: */
     uint64_t records, bytes, aside;
     uint64_t kept;     /* besides, which this state of the store does not know */
     uint32_t segments; /* which the disk has taken */
+    /* Somebody has this host's ring open, so nobody looked at what is on it: */
+    bool in_use;
+    char by[PLX_RING_HINT_OPEN]; /* empty: unknown */
 };
 
 static void take_disk(const struct plx_ring_disks *disks, const struct plx_uuid *id,
@@ -47,6 +60,20 @@ static void take_disk(const struct plx_ring_disks *disks, const struct plx_uuid 
     }
 }
 
+/* CMD_RING_DISCARD-3. The disk needs this ring. */
+static void settle_where(const struct plx_host_ring *ring, struct given_up *given)
+{
+    const struct plx_fault *problem = plx_host_ring_problem(ring);
+
+    given->where = given->known ? USABLE : UNREADABLE;
+    given->gone = !ring->ring;
+    if (!ring->ring || !problem || plx_ring_members_alone(&ring->members))
+        return;
+    given->where = LACKS_MEMBER;
+    given->known = false;
+    snprintf(given->missing, sizeof given->missing, "%.159s", problem->text);
+}
+
 /* What cannot be read here is not known; that is no reason to refuse. */
 static void look_at_ring(struct plx_cli *cli, const struct plx_name *name,
                          const struct plx_vdi_info *info, struct given_up *given)
@@ -55,12 +82,19 @@ static void look_at_ring(struct plx_cli *cli, const struct plx_name *name,
     struct plx_host_ring ring;
     struct plx_fault why;
     struct plx_uuid id;
+    bool own;
 
     if (plx_host_ring_open(cli->session.paths, name->store, PLX_RING_LOOK, NULL, &ring, &why))
         return;
     plx_uuid_parse(ring.way.ring, &id);
+    own = plx_uuid_equal(&info->mark.ring, &id);
+    given->in_use = ring.in_use && (!given->marked || own);
+    if (given->in_use)
+        plx_ring_hint_open(cli, name->store, given->by);
     if (!plx_ring_disks_look(&id, ring.ring, plx_session_store(cli), ring.in_use, &disks, &why))
         take_disk(&disks, &info->id, given);
+    if (given->marked && own)
+        settle_where(&ring, given);
     plx_ring_disks_done(&disks);
     plx_host_ring_close(&ring);
 }
@@ -71,12 +105,15 @@ static void name_claimed(const struct given_up *given, char *text, size_t bytes)
     char size[16];
 
     if (given->known)
-        snprintf(text, bytes, "up to %" PRIu64 " writes, %s, that the ring has and the store lacks",
+        snprintf(text, bytes,
+                 "up to %" PRIu64 " writes, %s, that the ring has and the store lacks (those that "
+                 "the store has got by now are not counted any more)",
                  given->records + given->aside, plx_text_size(given->bytes, size));
     else
         snprintf(text, bytes,
-                 "its newest writes, on a ring that cannot be read here, so that nobody knows how "
-                 "many they are");
+                 "its newest writes, on a ring %s, so that nobody knows how many they are",
+                 given->where == LACKS_MEMBER ? "of which a member is missing"
+                                              : "that cannot be read here");
 }
 
 /* A sentence, with a space before it; or nothing. CMD_RING_DISCARD-1 */
@@ -91,36 +128,82 @@ static const char *say_kept(const struct given_up *given, bool also, char *text,
     return text;
 }
 
-static const char *say_where(const struct given_up *given)
+/* What would lose nothing: sentences with a space before them. */
+static const char *say_instead(const struct plx_name *name, const struct given_up *given,
+                               char *text, size_t bytes)
 {
-    return given->known ? ""
-                        : " If that ring still exists, bring it back instead, or say where it lies "
-                          "('parallax ring create STORE PATH').";
+    switch (given->where) {
+    case USABLE:
+        snprintf(
+            text, bytes,
+            " This host's ring can be used: 'parallax vdi set %s/%.60s --ring off' brings them "
+            "to the store, and nothing is lost.",
+            name->store, name->vdi);
+        break;
+    case LACKS_MEMBER:
+        snprintf(text, bytes,
+                 " Bring that member back (%s), or, if it is lost for good, 'parallax ring repair "
+                 "%s --i-checked-the-other-is-lost' goes on with the other one.",
+                 given->missing, name->store);
+        break;
+    default:
+        snprintf(text, bytes,
+                 " If that ring still exists, bring it back instead, or say where it lies "
+                 "('parallax ring create %s PATH').",
+                 name->store);
+    }
+    return text;
+}
+
+/* CMD_RING_DISCARD-2. With --yes, who opens a disk that needs the ring finds out what is in the
+ * way.
+ */
+static int tell_in_use(struct plx_cli *cli, const struct plx_name *name,
+                       const struct given_up *given)
+{
+    const char *what = given->marked ? "its newest writes are on" : "what was set aside may be on";
+    const char *then = given->marked ? "brings them to the store, and nothing is lost"
+                                     : "ends that for each virtual disk that uses it";
+    char text[700];
+
+    snprintf(text, sizeof text,
+             "%s/%.60s: nothing was changed: %s this host's ring, which is there and in use%s%s; "
+             "'parallax vdi set %s/%.60s --ring off' %s",
+             name->store, name->vdi, what, given->by[0] ? " by " : "", given->by, name->store,
+             given->marked ? name->vdi : "VDI", then);
+    if (!plx_cli_get(cli, "dry-run"))
+        return plx_cli_fail(cli, plx_cli_get(cli, "yes") ? PLX_ERR_BUSY : PLX_ERR_UNCONFIRMED, "%s",
+                            text);
+    plx_out_note(cli, "%s", text);
+    return 0;
 }
 
 /* The disk needs a ring. *ret_done: its mark is gone. */
 static int discard_claimed(struct plx_cli *cli, const struct plx_name *name,
                            const struct given_up *given, bool also, bool *ret_done)
 {
-    char claimed[128], kept[160];
+    char claimed[192], kept[160], instead[420];
     int rc;
 
     name_claimed(given, claimed, sizeof claimed);
     say_kept(given, also, kept, sizeof kept);
+    say_instead(name, given, instead, sizeof instead);
     if (plx_cli_get(cli, "dry-run")) {
         plx_out_note(cli, "%s/%s: would discard %s.%s%s Nothing was changed.", name->store,
-                     name->vdi, claimed, kept, say_where(given));
+                     name->vdi, claimed, kept, instead);
         return 0;
     }
     if (!plx_cli_get(cli, "yes"))
         return plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
                             "%s/%.100s: nothing was changed. --yes discards %s.%s%s", name->store,
-                            name->vdi, claimed, kept, say_where(given));
+                            name->vdi, claimed, kept, instead);
     rc = plx_session_vdi_discard_ring(cli, name, also);
     *ret_done = !rc;
     if (!rc)
-        plx_out_note(cli, "%s/%s now has the state on the store. Discarded: %s.%s", name->store,
-                     name->vdi, claimed, kept);
+        plx_out_note(cli, "%s/%s now has the state on the store. Discarded: %s.%s%s%s%s",
+                     name->store, name->vdi, claimed, kept,
+                     given->gone ? " 'parallax ring delete " : "", given->gone ? name->store : "",
+                     given->gone ? " --force' forgets that ring, if it is lost for good." : "");
     return rc;
 }
 
@@ -132,15 +215,13 @@ static int discard_aside(struct plx_cli *cli, const struct plx_name *name,
     int rc = 0;
 
     if (!also)
-        plx_out_note(
-            cli,
-            "%s/%s does not need a ring, so nothing was discarded. There are " SET_ASIDE WHY_ASIDE
-            ", or 'parallax ring discard %s/%s --also-set-aside' erases them.",
-            name->store, name->vdi, given->aside, name->store, name->vdi);
+        plx_out_note(cli,
+                     "%s/%s does not need a ring, so nothing was discarded. There are " SET_ASIDE
+                     "; 'parallax ring discard %s/%s --also-set-aside' erases them.",
+                     name->store, name->vdi, given->aside, name->store, name->vdi);
     else if (!dry_run && !plx_cli_get(cli, "yes"))
         return plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
-                            "%s/%.100s: nothing was changed. --yes erases " SET_ASIDE WHY_ASIDE
-                            " instead.",
+                            "%s/%.100s: nothing was changed. --yes erases " SET_ASIDE ".",
                             name->store, name->vdi, given->aside);
     else if (!dry_run)
         rc = plx_session_vdi_discard_ring(cli, name, true);
@@ -148,31 +229,49 @@ static int discard_aside(struct plx_cli *cli, const struct plx_name *name,
         *ret_done = !dry_run;
         plx_out_note(cli, "%s/%s: %s " SET_ASIDE "%s", name->store, name->vdi,
                      dry_run ? "would erase" : "erased", given->aside,
-                     dry_run ? WHY_ASIDE ". Nothing was changed." : "");
+                     dry_run ? ". Nothing was changed." : "");
     }
     return rc;
+}
+
+/* Why the numbers are not known, or there is nothing to discard; null: neither. */
+static json_t *reason(const struct given_up *given, bool busy)
+{
+    static const char *const words[] = {
+        [ELSEWHERE] = "elsewhere", [UNREADABLE] = "unreadable", [LACKS_MEMBER] = "member-missing"};
+
+    if (busy)
+        return json_string("in-use");
+    if (!given->marked)
+        return json_string("not-needed");
+    return given->where == USABLE ? json_null() : json_string(words[given->where]);
 }
 
 static int discard(struct plx_cli *cli, const struct plx_name *name, const struct given_up *given)
 {
     bool also = plx_cli_get(cli, "also-set-aside"), done = false;
+    bool yes = plx_cli_get(cli, "yes") && !plx_cli_get(cli, "dry-run");
     uint64_t kept = also ? 0 : given->marked ? given->kept : given->aside;
+    bool busy = given->in_use && (given->marked ? !yes : also);
     int rc = 0;
 
-    if (given->marked)
+    if (busy)
+        rc = tell_in_use(cli, name, given);
+    else if (given->marked)
         rc = discard_claimed(cli, name, given, also, &done);
     else if (given->aside)
         rc = discard_aside(cli, name, given, also, &done);
-    else if (given->segments && plx_cli_get(cli, "yes") && !plx_cli_get(cli, "dry-run"))
+    else if (given->segments && yes)
         rc = plx_session_vdi_discard_ring(cli, name, false); /* segments that hold nothing */
     if (rc)
         return rc;
-    if (!given->marked && !given->aside)
+    if (!given->marked && !given->aside && !busy)
         plx_out_note(cli, "%s/%s: the store has everything; there is nothing to discard",
                      name->store, name->vdi);
     plx_out_done(
-        cli, json_pack("{s:o,s:b,s:o,s:o,s:I}", "name",
-                       json_sprintf("%s/%s", name->store, name->vdi), "discarded", done, "records",
+        cli, json_pack("{s:o,s:b,s:b,s:o,s:o,s:o,s:I}", "name",
+                       json_sprintf("%s/%s", name->store, name->vdi), "discarded", done, "needed",
+                       given->marked, "reason", reason(given, busy), "records",
                        given->known ? json_integer((json_int_t)given->records) : json_null(),
                        "bytes", given->known ? json_integer((json_int_t)given->bytes) : json_null(),
                        "kept", (json_int_t)kept));

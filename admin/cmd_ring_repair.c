@@ -2,8 +2,11 @@
 #include <string.h>
 
 #include "attach/host_ring.h"
+#include "attach/ring_check.h"
+#include "attach/volumes.h"
 #include "cmd.h"
 #include "output.h"
+#include "ring_hints.h"
 
 static void show(void *context, uint64_t done, uint64_t total)
 {
@@ -20,7 +23,7 @@ static int read_options(struct plx_cli *cli, struct plx_host_ring_repair *how)
 {
     uint64_t size = 0;
     bool made = false;
-    int rc = plx_cli_size(cli, "size", &size);
+    int rc = plx_cmd_ring_size(cli, &size);
 
     how->alone = plx_cli_get(cli, "i-checked-the-other-is-lost");
     how->with = plx_cli_get(cli, "with");
@@ -74,7 +77,49 @@ static int fail_older(struct plx_cli *cli, const struct plx_host_ring *ring, con
                         older, disk->name, store, disk->name);
 }
 
-static int refuse_older(struct plx_cli *cli, const struct plx_host_ring *ring)
+/* The ring's member at that path, unless it was left out. */
+static const struct plx_ring_member_seen *member_at(const struct plx_host_ring *ring,
+                                                    const char *path, unsigned *ret_place)
+{
+    for (unsigned i = 0; i < ring->members.count; i++) {
+        const struct plx_ring_member_seen *member = &ring->members.member[i];
+
+        *ret_place = i;
+        if (member->device && plx_storage_compare(path, member->path) == PLX_SAME)
+            return member;
+    }
+    return NULL;
+}
+
+/* HOST_RING_REPAIR-8 */
+static int look_for_damage(struct plx_cli *cli, const struct plx_host_ring *ring,
+                           const struct plx_ring_disks *disks, struct plx_host_ring_repair *how)
+{
+    struct plx_ring_member_state state, other;
+    const struct plx_ring_member_seen *member;
+    struct plx_fault damage;
+    unsigned place;
+
+    member = how->with ? member_at(ring, how->with, &place) : NULL;
+    if (!member || ring->members.count == 1)
+        return 0;
+    plx_ring_member_weigh(ring, disks, member, &state);
+    plx_ring_member_weigh(ring, disks, &ring->members.member[place ^ 1], &other);
+    if (!plx_ring_member_damage(&state, member->path, &damage))
+        return 0;
+    if (other.damaged || other.headers || other.behind)
+        return plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                            "%.300s, and lacks others itself, so none of them is overwritten; "
+                            "'parallax vdi set %s/VDI --ring off' for each virtual disk brings the "
+                            "writes to the store, from both",
+                            damage.text, ring->way.store);
+    how->damaged = true;
+    return 0;
+}
+
+/* What the store tells of the members, if it can be asked. */
+static int look_at_members(struct plx_cli *cli, const struct plx_host_ring *ring,
+                           struct plx_host_ring_repair *how)
 {
     struct plx_ring_disks disks = {0};
     struct plx_fault untold;
@@ -86,7 +131,17 @@ static int refuse_older(struct plx_cli *cli, const struct plx_host_ring *ring)
 
         if (disk->marked && disk->problem.code == PLX_ERR_RING_AWAY)
             rc = fail_older(cli, ring, known.name, disk);
+        else if (disk->marked && disk->problem.code && how->alone)
+            plx_out_warning("%s/%s: this member by itself cannot be used for it, and the other one "
+                            "may have what is damaged here, so keep that one, if it is found: "
+                            "%.300s",
+                            known.name, disk->name, disk->problem.text);
     }
+    if (!rc && !untold.code)
+        rc = look_for_damage(cli, ring, &disks, how);
+    if (!rc && how->with && !how->force) /* HOST_RING_REPAIR-9 */
+        rc = plx_ring_check_left(ring, untold.code ? NULL : plx_session_store(cli), how->with,
+                                 &cli->fault);
     plx_ring_disks_done(&disks);
     plx_known_done(&known);
     return rc;
@@ -94,7 +149,11 @@ static int refuse_older(struct plx_cli *cli, const struct plx_host_ring *ring)
 
 static void print(struct plx_cli *cli, const struct plx_host_ring *ring, bool with)
 {
+    const struct plx_ring_member_seen *alone = plx_ring_members_alone(&ring->members);
     char members[PLX_KNOWN_RING_TEXT];
+
+    if (!alone) /* until now */
+        alone = plx_ring_members_sound(&ring->members);
 
     plx_known_ring_name_members(&ring->way, members);
     if (with)
@@ -103,8 +162,7 @@ static void print(struct plx_cli *cli, const struct plx_host_ring *ring, bool wi
         plx_out_note(cli,
                      "%s: the ring goes on with %s alone; 'parallax ring repair %s --with PATH' "
                      "gives it another member",
-                     ring->way.store, plx_ring_members_sound(&ring->members)->path,
-                     ring->way.store);
+                     ring->way.store, alone->path, ring->way.store);
     plx_out_done(cli, json_pack("{s:s,s:s,s:i,s:b}", "store", ring->way.store, "ring",
                                 ring->way.ring, "members", with ? 2 : 1, "alone", !with));
 }
@@ -124,10 +182,18 @@ int plx_cmd_ring_repair(struct plx_cli *cli)
         return rc;
     how.patience = plx_session_patience(cli); /* HOST_RING_REPAIR-4 */
     rc = plx_host_ring_open(paths, name.store, PLX_RING_ALONE, how.patience, &ring, &cli->fault);
+    if (rc == PLX_ERR_BUSY)
+        plx_ring_hint_busy(cli, name.store);
+    if (rc == PLX_ERR_NOT_FOUND)
+        rc = plx_cli_fail(cli, rc,
+                          "this host knows no ring of store '%.80s'; if a member is left, "
+                          "'parallax ring create %.80s MEMBER --i-checked-the-other-is-lost' goes "
+                          "on with it",
+                          name.store, name.store);
     if (rc)
         return rc;
     if (plx_ring_members_sound(&ring.members))
-        rc = refuse_older(cli, &ring);
+        rc = look_at_members(cli, &ring, &how);
     if (!rc)
         rc = plx_host_ring_repair(paths, &ring, &how, &cli->fault);
     plx_progress_end(&progress);

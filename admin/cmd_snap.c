@@ -67,7 +67,7 @@ int plx_cmd_snap_create(struct plx_cli *cli)
 
 #define PAGE 100u
 
-struct listing {
+struct snap_listing {
     struct plx_cli *cli;
     const struct plx_name *name;
     const struct plx_registry_vdi *row;
@@ -87,7 +87,7 @@ static int by_seq(const void *a, const void *b)
     return x->seq != y->seq ? (x->seq > y->seq) - (x->seq < y->seq) : strcmp(x->name, y->name);
 }
 
-static json_t *labels_of(const struct listing *listing, uint64_t seq)
+static json_t *labels_of(const struct snap_listing *listing, uint64_t seq)
 {
     json_t *names = json_array();
     size_t low = 0, high = listing->label_count;
@@ -107,7 +107,7 @@ static json_t *labels_of(const struct listing *listing, uint64_t seq)
 
 static bool on_snapshot(void *context, const struct plx_snapshot_info *info)
 {
-    struct listing *listing = context;
+    struct snap_listing *listing = context;
 
     if (listing->skip) {
         listing->skip--;
@@ -137,7 +137,7 @@ static bool count_one(void *context, const struct plx_snapshot_info *info)
 
 /* CMD_SNAP-1: the reading that finds the newest page. Snapshots that were let go leave gaps in the
  * numbers, so the page may begin further back than its length says. */
-static int find_newest_page(struct listing *listing)
+static int find_newest_page(struct snap_listing *listing)
 {
     struct plx_snapshot_info oldest, newest;
     uint64_t back = listing->left, count = 0;
@@ -161,7 +161,7 @@ static int find_newest_page(struct listing *listing)
     return rc;
 }
 
-static int list_all(struct listing *listing)
+static int list_all(struct snap_listing *listing)
 {
     return plx_snapshot_list(plx_session_store(listing->cli), listing->row->slot, listing->from,
                              on_snapshot, listing, &listing->cli->fault);
@@ -174,7 +174,7 @@ static bool on_first(void *context, const struct plx_snapshot_info *info)
 }
 
 /* The registry has their numbers: what lies between them is not read. */
-static int list_labelled(struct listing *listing)
+static int list_labelled(struct snap_listing *listing)
 {
     int rc = 0;
 
@@ -213,7 +213,7 @@ static int take_from(struct plx_cli *cli, const struct plx_name *name,
     return plx_attach_snapshot_resolve(cli->session.attach, name->vdi, text, ret_from, &cli->fault);
 }
 
-static void note_empty(const struct listing *listing, bool labelled)
+static void note_empty(const struct snap_listing *listing, bool labelled)
 {
     const struct plx_name *name = listing->name;
 
@@ -234,11 +234,11 @@ int plx_cmd_snap_list(struct plx_cli *cli)
     struct plx_name name;
     bool all = plx_cli_get(cli, "all"), labelled = plx_cli_get(cli, "labels");
     struct plx_registry_vdi row;
-    struct listing listing = {.cli = cli,
-                              .name = &name,
-                              .row = &row,
-                              .from = 1,
-                              .left = all || labelled ? UINT64_MAX : PAGE};
+    struct snap_listing listing = {.cli = cli,
+                                   .name = &name,
+                                   .row = &row,
+                                   .from = 1,
+                                   .left = all || labelled ? UINT64_MAX : PAGE};
     struct plx_vdi_info info;
     int rc;
 
@@ -269,6 +269,8 @@ int plx_cmd_snap_list(struct plx_cli *cli)
     if (!rc && !listing.table.rows)
         note_empty(&listing, labelled);
     plx_cmd_clock_note(cli, &name, &listing.clock);
+    if (!listing.next)
+        plx_session_tell_newer(cli, &name);
     if (listing.next)
         plx_out_note(cli, "there are more: --from %" PRIu64 " shows the next page", listing.next);
     free(listing.labels);

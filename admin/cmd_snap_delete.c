@@ -589,6 +589,7 @@ static int delete_snapshots(struct plx_cli *cli, bool force, bool dry_run, bool 
     int rc;
 
     d = (struct deletion){.cli = cli, .force = force, .dry_run = dry_run};
+    cli->session.dry = dry_run;
     if ((rc = parse_all(&d, firsts, lasts)) ||
         (rc = plx_session_open(cli, d.name.store, PLX_SESSION_WRITE)) ||
         (rc = plx_session_vdi_row(cli, &d.name, &d.row)))

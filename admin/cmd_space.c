@@ -119,6 +119,7 @@ int plx_cmd_vdi_set(struct plx_cli *cli)
         (rc = plx_session_open(cli, name.store, ring ? PLX_SESSION_WRITE : PLX_SESSION_READ)) ||
         (rc = plx_session_vdi_row(cli, &name, &row)) ||
         (warn && (rc = check_limit(cli, &limit, row.size_bytes))) ||
+        (ring && (rc = plx_cmd_vdi_check_ring(cli, &name, use))) ||
         (warn && (rc = set_vdi_limit(cli, &row, &limit))) ||
         (ring && (rc = plx_cmd_vdi_set_ring(cli, &name, &row, use))))
         return rc;

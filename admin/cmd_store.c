@@ -147,7 +147,7 @@ int plx_cmd_store_format(struct plx_cli *cli)
                  info.volumes, plx_plural(info.volumes));
     if (!cli->json)
         return 0;
-    char id[37];
+    char id[PLX_UUID_TEXT];
     plx_uuid_text(&info.identity, id);
     plx_out_json(json_pack("{s:s,s:s,s:I,s:I}", "name", info.name, "uuid", id, "size_bytes",
                            (json_int_t)(info.extents * info.extent_blocks * info.block_size),
@@ -236,13 +236,13 @@ int plx_cmd_look_at_store(struct plx_cli *cli, const struct plx_known *known)
     return rc ? rc : plx_cmd_look_at_lost(cli, known->name, "");
 }
 
-struct listing {
+struct store_listing {
     struct plx_table table;
     json_t *notes; /* of stores that can only be read here: behind the table */
 };
 
 /* The store can be read, so it is no error. */
-static void set_problem(struct listing *listing, json_t *row, const char *word, json_t *text)
+static void set_problem(struct store_listing *listing, json_t *row, const char *word, json_t *text)
 {
     json_object_set_new(row, "problem", text);
     json_object_set_new(row, "problem_code", json_string(word));
@@ -250,7 +250,7 @@ static void set_problem(struct listing *listing, json_t *row, const char *word, 
 }
 
 static void set_not_ours(struct plx_cli *cli, const struct plx_known *known,
-                         struct listing *listing, json_t *row)
+                         struct store_listing *listing, json_t *row)
 {
     char text[PLX_SESSION_TENANT_TEXT];
     const char *word = plx_session_not_ours(cli, known, text);
@@ -259,7 +259,7 @@ static void set_not_ours(struct plx_cli *cli, const struct plx_known *known,
         set_problem(listing, row, word, plx_out_string(text));
 }
 
-static void set_doubt(struct plx_cli *cli, struct listing *listing, json_t *row)
+static void set_doubt(struct plx_cli *cli, struct store_listing *listing, json_t *row)
 {
     json_t *doubt = plx_session_doubt(cli);
 
@@ -306,7 +306,7 @@ static int read_registry(struct plx_cli *cli, const struct plx_known *known, jso
 /* A store whose entry or volume is missing or damaged is listed all the same. */
 static int list_store(struct plx_cli *cli, const struct plx_known *known, void *context)
 {
-    struct listing *listing = context;
+    struct store_listing *listing = context;
     json_t *row = json_pack("{s:s}", "name", known->name);
     const char *word = NULL;
     int rc = read_registry(cli, known, row);
@@ -343,7 +343,7 @@ int plx_cmd_store_list(struct plx_cli *cli)
         {"problem_code", "PROBLEM", PLX_COLUMN_TEXT},
         {NULL, NULL, 0},
     };
-    struct listing listing;
+    struct store_listing listing;
     json_t *note;
     size_t i;
     int rc;
@@ -429,7 +429,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
     size_t vdi_count = 0, instance_count = 0;
     uint64_t registry_used, registry_pages;
     struct plx_name name;
-    char id[37];
+    char id[PLX_UUID_TEXT];
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)))

@@ -337,6 +337,7 @@ int plx_cmd_cdp_timeline(struct plx_cli *cli)
         (rc = plx_session_open(cli, t.name.store, PLX_SESSION_READ)))
         return rc;
     if (!(rc = collect(&t))) {
+        plx_session_tell_newer(cli, &t.name);
         if (svg)
             rc = save_svg(&t, svg);
         if (!rc && cli->json && (!svg || strcmp(svg, "-")))

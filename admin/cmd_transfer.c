@@ -27,7 +27,7 @@
 
 /* ---- Import -------------------------------------------------------------------------------- */
 
-struct import {
+struct image_import {
     struct plx_cli *cli;
     const char *path;
     int fd;
@@ -40,7 +40,7 @@ struct import {
     struct plx_import_mark mark;
 };
 
-static int open_image(struct import *import)
+static int open_image(struct image_import *import)
 {
     struct stat st;
     int rc = plx_file_open_input(import->cli, import->path, &import->fd);
@@ -64,7 +64,7 @@ static int open_image(struct import *import)
 }
 
 /* For an existing disk: size and sector size given must match the disk's. */
-static int check_same(struct import *import, const struct plx_name *name,
+static int check_same(struct image_import *import, const struct plx_name *name,
                       const struct plx_registry_vdi *row)
 {
     struct plx_cli *cli = import->cli;
@@ -85,7 +85,7 @@ static int check_same(struct import *import, const struct plx_name *name,
     return 0;
 }
 
-static int create_or_check(struct import *import, const struct plx_name *name)
+static int create_or_check(struct image_import *import, const struct plx_name *name)
 {
     struct plx_cli *cli = import->cli;
     struct plx_vdi_create_options options = {0};
@@ -120,7 +120,7 @@ static int create_or_check(struct import *import, const struct plx_name *name)
 }
 
 /* CMD_TRANSFER-1, UNFINISHED-1: before the first write. */
-static int mark_unfinished(struct import *import)
+static int mark_unfinished(struct image_import *import)
 {
     int rc = import->marked ? 0 : plx_unfinished_set(import->cli, import->name, true);
 
@@ -130,7 +130,7 @@ static int mark_unfinished(struct import *import)
 
 static int put_run(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
 {
-    struct import *import = context;
+    struct image_import *import = context;
 
     if (!bytes && import->created) /* CMD_TRANSFER-2: nothing is mapped in a new disk */
         return 0;
@@ -142,7 +142,7 @@ static int put_run(void *context, uint64_t offset, const uint8_t *bytes, uint64_
 }
 
 /* At a hole of the image: returns the next chunk that holds data, or the image's end. */
-static uint64_t skip_hole(struct import *import, uint64_t offset)
+static uint64_t skip_hole(struct image_import *import, uint64_t offset)
 {
     off_t data;
 
@@ -159,7 +159,7 @@ static uint64_t skip_hole(struct import *import, uint64_t offset)
 }
 
 /* Lets go of what lies behind the image's end. */
-static int clear_rest(struct import *import, uint64_t offset)
+static int clear_rest(struct image_import *import, uint64_t offset)
 {
     int rc = 0;
 
@@ -172,7 +172,7 @@ static int clear_rest(struct import *import, uint64_t offset)
 
 /* What begins like the image of a virtual machine, or like a backup, would become a disk that holds
  * nothing useful. */
-static int refuse_other_formats(struct import *import, const uint8_t *bytes, size_t length)
+static int refuse_other_formats(struct image_import *import, const uint8_t *bytes, size_t length)
 {
     static const struct {
         const char *magic, *what, *advice;
@@ -198,7 +198,7 @@ static int refuse_other_formats(struct import *import, const uint8_t *bytes, siz
     return 0;
 }
 
-static int copy_in(struct import *import, uint8_t *chunk)
+static int copy_in(struct image_import *import, uint8_t *chunk)
 {
     struct plx_vdi_info info;
     uint64_t offset = 0;
@@ -239,7 +239,7 @@ static int copy_in(struct import *import, uint8_t *chunk)
     return rc ? rc : clear_rest(import, offset);
 }
 
-static int refuse_held(struct plx_cli *cli, const struct plx_name *name)
+static int refuse_data(struct plx_cli *cli, const struct plx_name *name)
 {
     struct plx_registry_vdi row;
     bool unfinished = false;
@@ -255,10 +255,10 @@ static int refuse_held(struct plx_cli *cli, const struct plx_name *name)
                         name->store, name->vdi);
 }
 
-static int import_into(struct import *import, const struct plx_name *name)
+static int import_into(struct image_import *import, const struct plx_name *name)
 {
     struct plx_cli *cli = import->cli;
-    uint64_t held = 0;
+    uint64_t bytes = 0;
     uint8_t *chunk;
     int rc;
 
@@ -272,10 +272,10 @@ static int import_into(struct import *import, const struct plx_name *name)
         (rc = plx_import_mark(cli, name, &import->created, &import->mark)))
         return rc;
     if (!import->created && !plx_cli_get(cli, "force") &&
-        (rc = plx_mapped_sum(cli, cli->session.vdi, false, &held)))
+        (rc = plx_mapped_sum(cli, cli->session.vdi, false, &bytes)))
         return rc;
-    if (held)
-        return refuse_held(cli, name);
+    if (bytes)
+        return refuse_data(cli, name);
     import->name = name;
     if (import->created && (rc = mark_unfinished(import)))
         return rc;
@@ -294,7 +294,7 @@ static int import_into(struct import *import, const struct plx_name *name)
 }
 
 /* What is in the disk beside the image. */
-static void tell_rest(const struct import *import)
+static void tell_rest(const struct image_import *import)
 {
     struct plx_cli *cli = import->cli;
     const char *disk = cli->arguments[1];
@@ -314,7 +314,7 @@ static void tell_rest(const struct import *import)
 
 int plx_cmd_vdi_import(struct plx_cli *cli)
 {
-    struct import import = {.cli = cli, .path = cli->arguments[0], .fd = -1};
+    struct image_import import = {.cli = cli, .path = cli->arguments[0], .fd = -1};
     struct plx_name name;
     char size[16];
     int rc;
@@ -344,8 +344,7 @@ out:
 
 /* ---- Export -------------------------------------------------------------------------------- */
 
-struct export
-{
+struct image_export {
     struct plx_cli *cli;
     struct plx_output output;
     uint64_t given; /* up to where a stream has been written */
@@ -359,7 +358,7 @@ struct export
 };
 
 /* CMD_TRANSFER-3: standard output may be the image. */
-static void tell_lost(struct export *export)
+static void tell_lost(struct image_export *export)
 {
     if (!export->lost_end)
         return;
@@ -377,7 +376,7 @@ static void tell_lost(struct export *export)
 
 static void note_lost(void *context, uint64_t offset, uint64_t length)
 {
-    struct export *export = context;
+    struct image_export *export = context;
 
     if (!export->lost_end || export->lost_end != offset) {
         plx_progress_clear(&export->progress);
@@ -388,7 +387,7 @@ static void note_lost(void *context, uint64_t offset, uint64_t length)
 }
 
 /* A stream gets its zeroes written. */
-static int pad_to(struct export *export, uint64_t offset)
+static int pad_to(struct image_export *export, uint64_t offset)
 {
     static const uint8_t zeroes[65536];
     int rc = 0;
@@ -405,14 +404,14 @@ static int pad_to(struct export *export, uint64_t offset)
 
 static int write_run(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
 {
-    struct export *export = context;
+    struct image_export *export = context;
 
     return bytes ? plx_output_write(&export->output, bytes, length, offset) : 0;
 }
 
 static int give_chunk(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
 {
-    struct export *export = context;
+    struct image_export *export = context;
     int rc = pad_to(export, offset);
 
     if (!rc)
@@ -423,7 +422,7 @@ static int give_chunk(void *context, uint64_t offset, const uint8_t *bytes, uint
     return rc;
 }
 
-static int copy_out(struct export *export, uint64_t bytes)
+static int copy_out(struct image_export *export, uint64_t bytes)
 {
     struct plx_cli *cli = export->cli;
     int rc;
@@ -446,7 +445,7 @@ static int copy_out(struct export *export, uint64_t bytes)
 }
 
 /* CMD_TRANSFER-3: the image is there, with what could be read. */
-static int copy_readable(struct export *export, const struct plx_name *name, uint64_t bytes)
+static int copy_readable(struct image_export *export, const struct plx_name *name, uint64_t bytes)
 {
     static const struct plx_column columns[] = {
         {"offset", "LOST AT", PLX_COLUMN_NUMBER},
@@ -492,7 +491,7 @@ static int tell_moving(struct plx_cli *cli, const struct plx_name *name)
 
 int plx_cmd_vdi_export(struct plx_cli *cli)
 {
-    struct export export = {.cli = cli, .skips = plx_cli_get(cli, "skip-errors")};
+    struct image_export export = {.cli = cli, .skips = plx_cli_get(cli, "skip-errors")};
     struct plx_vdi_info info;
     struct plx_name name;
     char size[16];

@@ -9,6 +9,7 @@
 #include "output.h"
 #include "space.h"
 #include "unfinished.h"
+#include "attach/attach_ring.h"
 #include "attach/doors.h"
 
 const char *const plx_sector_sizes[] = {"512", "4096", NULL};
@@ -38,7 +39,8 @@ static const struct plx_column list_columns[] = {
     {"name", "NAME", PLX_COLUMN_TEXT},       {"size_bytes", "SIZE", PLX_COLUMN_SIZE},
     {"used_bytes", "USED", PLX_COLUMN_SIZE}, {"sector_size", "SECTOR", PLX_COLUMN_NUMBER},
     {"created", "CREATED", PLX_COLUMN_TEXT}, {"parent", "CLONE OF", PLX_COLUMN_TEXT},
-    {"open_by", "OPEN BY", PLX_COLUMN_TEXT}, {NULL, NULL, 0},
+    {"open_by", "OPEN BY", PLX_COLUMN_TEXT}, {"ring_setting", "RING", PLX_COLUMN_ASKED},
+    {"uuid", "UUID", PLX_COLUMN_ASKED},      {NULL, NULL, 0},
 };
 
 int plx_cmd_check_size(struct plx_cli *cli, uint64_t bytes, uint32_t sector_size)
@@ -271,6 +273,16 @@ static json_t *describe_used(struct plx_cli *cli, const struct plx_registry_vdi 
     return json_integer((json_int_t)(info.mapped_blocks * PLX_BLOCK_SIZE));
 }
 
+static void describe_setting(struct plx_cli *cli, const struct plx_registry_vdi *vdi, json_t *row)
+{
+    enum plx_ring_setting use;
+
+    json_object_set_new(row, "ring_setting",
+                        plx_ring_setting_load(cli->session.registry, vdi->id, &use)
+                            ? json_null()
+                            : json_string(plx_ring_setting_words[use]));
+}
+
 static int list_store(struct plx_cli *cli, const struct plx_known *known, void *table)
 {
     struct plx_registry_store store;
@@ -289,6 +301,7 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
     for (size_t v = 0; v < count; v++) {
         json_t *row = describe(cli, known->name, &vdis[v]);
 
+        describe_setting(cli, &vdis[v], row);
         json_object_set_new(row, "used_bytes", whole ? describe_used(cli, &vdis[v]) : json_null());
         plx_table_row(table, row);
     }
@@ -390,37 +403,96 @@ int plx_cmd_vdi_resize(struct plx_cli *cli)
     return cli->json ? plx_cmd_vdi_print(cli, &name) : 0;
 }
 
-int plx_cmd_vdi_delete(struct plx_cli *cli)
+/* What goes, or would go. */
+static int describe_deletion(struct plx_cli *cli, const struct plx_name *name,
+                             const struct plx_registry_vdi *row, bool dry, json_t **ret_object)
 {
-    struct plx_registry_vdi row;
-    struct plx_name name;
+    struct plx_registry_label *list = NULL;
+    json_t *labels;
+    size_t count = 0;
+    int rc = plx_registry_label_list(cli->session.registry, row->id, &list, &count);
+
+    if (rc)
+        return plx_session_registry_fault(cli, rc);
+    labels = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(labels, json_string(list[i].name));
+    free(list);
+    *ret_object =
+        json_pack("{s:o,s:b,s:I,s:o}", "name", json_sprintf("%s/%s", name->store, name->vdi),
+                  "deleted", !dry, "size_bytes", (json_int_t)row->size_bytes, "labels", labels);
+    return 0;
+}
+
+/* Of --dry-run. A disk that somebody has open is not deleted. */
+static int say_what_goes(struct plx_cli *cli, const struct plx_name *name,
+                         const struct plx_registry_vdi *row)
+{
+    json_t *user = plx_session_vdi_user(cli, row), *object = NULL;
     char size[16];
     int rc;
 
+    if (user) {
+        rc = plx_cli_fail(cli, PLX_ERR_BUSY, "%s/%s is in use by %s, so it would not be deleted",
+                          name->store, name->vdi, json_string_value(user));
+    } else if ((rc = describe_deletion(cli, name, row, true, &object)) == 0) {
+        plx_out_note(cli,
+                     "%s/%s (%s) would be deleted with all its snapshots, %zu of them with a "
+                     "label; nothing was changed",
+                     name->store, name->vdi, plx_text_size(row->size_bytes, size),
+                     json_array_size(json_object_get(object, "labels")));
+        plx_out_done(cli, object);
+    }
+    json_decref(user);
+    return rc;
+}
+
+static int confirm_deletion(struct plx_cli *cli, const struct plx_name *name,
+                            const struct plx_registry_vdi *row)
+{
+    char size[16];
+
+    if (plx_cli_get(cli, "yes"))
+        return 0;
+    if (!isatty(STDIN_FILENO))
+        return plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
+                            "%s/%s and its snapshots would be lost for good; give --yes if "
+                            "you mean it",
+                            name->store, name->vdi);
+    fprintf(stderr, "%s/%s (%s) and all its snapshots will be lost for good.\n", name->store,
+            name->vdi, plx_text_size(row->size_bytes, size));
+    return plx_out_confirm("Delete it?") ? 0
+                                         : plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
+                                                        "nothing was deleted; the answer was not "
+                                                        "yes");
+}
+
+int plx_cmd_vdi_delete(struct plx_cli *cli)
+{
+    bool dry = plx_cli_get(cli, "dry-run") != NULL;
+    struct plx_registry_vdi row;
+    json_t *object = NULL;
+    struct plx_name name;
+    int rc;
+
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
-        (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
+        (rc = plx_session_open(cli, name.store, dry ? PLX_SESSION_READ : PLX_SESSION_WRITE)) ||
         (rc = plx_session_vdi_row(cli, &name, &row)))
         return rc;
-    if (!plx_cli_get(cli, "yes")) {
-        if (!isatty(STDIN_FILENO))
-            return plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
-                                "%s/%s and its snapshots would be lost for good; give --yes if "
-                                "you mean it",
-                                name.store, name.vdi);
-        fprintf(stderr, "%s/%s (%s) and all its snapshots will be lost for good.\n", name.store,
-                name.vdi, plx_text_size(row.size_bytes, size));
-        if (!plx_out_confirm("Delete it?"))
-            return plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
-                                "nothing was deleted; the answer was not yes");
-    }
-    if ((rc = plx_session_vdi_delete(cli, &name, plx_cli_get(cli, "lost") != NULL)))
+    if (dry)
+        return say_what_goes(cli, &name, &row);
+    if ((rc = confirm_deletion(cli, &name, &row)) ||
+        (rc = describe_deletion(cli, &name, &row, false, &object)))
         return rc;
+    if ((rc = plx_session_vdi_delete(cli, &name, plx_cli_get(cli, "lost") != NULL))) {
+        json_decref(object);
+        return rc;
+    }
     plx_out_note(cli,
                  "deleted %s/%s; its space comes back with 'parallax gc %s', or by itself while a "
                  "handler has the store open",
                  name.store, name.vdi, name.store);
-    plx_out_done(cli, json_pack("{s:o,s:b}", "name", json_sprintf("%s/%s", name.store, name.vdi),
-                                "deleted", true));
+    plx_out_done(cli, object);
     return 0;
 }
 

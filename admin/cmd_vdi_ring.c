@@ -18,18 +18,70 @@
 
 #include "attach/attach_ring.h"
 #include "attach/doors.h"
-#include "attach/known_rings.h"
+#include "attach/host_ring.h"
 #include "cmd.h"
 #include "output.h"
 
 #define LOOK_US 50000u
+#define ALONE ", but the ring runs on one of two members"
+
+/* ---- This host's ring, for a disk that nobody has open ---- */
+
+struct own_ring {
+    bool has;   /* this host knows a ring of the store, or cannot tell */
+    bool alone; /* which runs on one of two members */
+    char id[PLX_UUID_TEXT];
+    struct plx_fault problem; /* code not 0: why it cannot be used */
+    uint64_t aside; /* writes of this disk, which claims none, that are in the way of its use */
+};
+
+static uint64_t count_aside(const struct plx_host_ring *ring, const struct plx_vdi_info *info)
+{
+    const struct plx_ring_chain_options options = {
+        .vdi = info->id, .epoch = info->epoch + 1, .position = info->position};
+    struct plx_ring_look look;
+
+    return !ring->ring || ring->in_use || plx_ring_is_marked(&info->mark) ||
+                   plx_ring_chain_look(ring->ring, &options, &look, NULL)
+               ? 0
+               : look.aside;
+}
+
+static struct own_ring look_for_ring(struct plx_cli *cli, const struct plx_name *name,
+                                     const struct plx_vdi_info *info)
+{
+    const struct plx_fault *problem;
+    struct own_ring own = {.has = true};
+    struct plx_known_ring entry;
+    struct plx_host_ring ring;
+    struct plx_fault why;
+    int rc = plx_known_ring_find(cli->session.paths, name->store, &entry, &why);
+
+    own.has = rc != PLX_ERR_NOT_FOUND;
+    if (rc)
+        return own;
+    memcpy(own.id, entry.ring, sizeof own.id);
+    plx_host_ring_look(cli->session.paths, &entry, &ring);
+    own.alone = ring.ring && plx_ring_members_alone(&ring.members);
+    problem = plx_host_ring_problem(&ring);
+    if (problem && !own.alone)
+        own.problem = *problem;
+    own.aside = count_aside(&ring, info);
+    plx_host_ring_close(&ring);
+    return own;
+}
 
 /* ---- vdi set --ring ---- */
 
-static int check_ring(struct plx_cli *cli, const struct plx_name *name)
+int plx_cmd_vdi_check_ring(struct plx_cli *cli, const struct plx_name *name,
+                           enum plx_ring_setting use)
 {
     struct plx_known_ring ring;
-    int rc = plx_known_ring_find(cli->session.paths, name->store, &ring, &cli->fault);
+    int rc;
+
+    if (use == PLX_RING_OFF)
+        return 0;
+    rc = plx_known_ring_find(cli->session.paths, name->store, &ring, &cli->fault);
 
     if (!rc)
         plx_known_ring_done(&ring);
@@ -100,25 +152,50 @@ static int turn_off(struct plx_cli *cli, const struct plx_name *name)
     return rc ? left_on_ring(cli) : plx_session_vdi_close(cli);
 }
 
+/* The setting counts for a disk that nobody has open as soon as somebody opens it. */
+static int note_closed(struct plx_cli *cli, const struct plx_name *name, const char *when)
+{
+    struct plx_registry_vdi row;
+    struct plx_vdi_info info;
+    struct own_ring own;
+    int rc;
+
+    if ((rc = plx_session_vdi_row(cli, name, &row)) ||
+        (rc = plx_door_read(plx_session_store(cli), &row, &info, &cli->fault)))
+        return rc;
+    own = look_for_ring(cli, name, &info);
+    if (own.problem.code)
+        plx_out_warning("%s/%s: this host's ring cannot be used (%s), so it does not acknowledge "
+                        "writes until it can; 'parallax ring check %s' says more",
+                        name->store, name->vdi, own.problem.text, name->store);
+    else
+        plx_out_note(cli,
+                     "%s/%s: its writes are acknowledged by this host's ring%s, once a handler has "
+                     "it open",
+                     name->store, name->vdi, when);
+    return 0;
+}
+
 static int turn_on(struct plx_cli *cli, const struct plx_name *name, enum plx_ring_setting use)
 {
+    const char *when = use == PLX_RING_AUTO ? " while the store is slower than usual" : "";
     bool live;
     int rc = plx_session_vdi_ring_use(cli, name, use, &live);
 
-    if (!rc)
-        plx_out_note(cli, "%s/%s: its writes are acknowledged by this host's ring%s%s", name->store,
-                     name->vdi, use == PLX_RING_AUTO ? " while the store is slower than usual" : "",
-                     live ? "" : ", once a handler has it open");
-    return rc;
+    if (rc)
+        return rc;
+    if (!live)
+        return note_closed(cli, name, when);
+    plx_out_note(cli, "%s/%s: its writes are acknowledged by this host's ring%s", name->store,
+                 name->vdi, when);
+    return 0;
 }
 
 int plx_cmd_vdi_set_ring(struct plx_cli *cli, const struct plx_name *name,
                          const struct plx_registry_vdi *row, enum plx_ring_setting use)
 {
-    int rc = use == PLX_RING_OFF ? 0 : check_ring(cli, name);
+    int rc;
 
-    if (rc)
-        return rc;
     /* CMD_VDI_RING-1 */
     if ((rc = plx_ring_setting_keep(cli->session.registry, row->id, use)) ||
         (rc = plx_registry_event_add(cli->session.registry, "vdi set ring", row->id,
@@ -148,6 +225,11 @@ void plx_cmd_vdi_ring_resume(struct plx_cli *cli, const struct plx_name *name)
     cli->fault = said;
 }
 
+bool plx_cmd_vdi_ring_is_used(const struct plx_session_ring *ring)
+{
+    return ring->live && (ring->info.on || ring->info.records);
+}
+
 int plx_cmd_vdi_ring_pause(struct plx_cli *cli, const struct plx_name *name, const char *undone,
                            bool *ret_paused)
 {
@@ -156,7 +238,7 @@ int plx_cmd_vdi_ring_pause(struct plx_cli *cli, const struct plx_name *name, con
     bool live;
 
     *ret_paused = false;
-    if (rc || !ring.live || !(ring.info.on || ring.info.records))
+    if (rc || !plx_cmd_vdi_ring_is_used(&ring))
         return rc;
     rc = plx_session_vdi_ring_use(cli, name, PLX_RING_OFF, &live);
     if (!rc && live)
@@ -173,36 +255,49 @@ int plx_cmd_vdi_ring_pause(struct plx_cli *cli, const struct plx_name *name, con
 
 /* ---- vdi info ---- */
 
-/* Whether this host knows a ring of the store, or cannot tell. */
-static bool has_ring(struct plx_cli *cli, const struct plx_name *name)
+/* Of a disk that nobody has open and whose record names a ring. */
+static json_t *needs_ring(const char *word, const struct plx_vdi_info *info,
+                          const struct own_ring *own)
 {
-    struct plx_known_ring ring;
-    struct plx_fault why;
-    int rc = plx_known_ring_find(cli->session.paths, name->store, &ring, &why);
+    char id[PLX_UUID_TEXT];
 
-    if (!rc)
-        plx_known_ring_done(&ring);
-    return rc != PLX_ERR_NOT_FOUND;
+    plx_uuid_text(&info->mark.ring, id);
+    if (!own->has || (own->id[0] && strcmp(id, own->id) != 0))
+        return json_sprintf(
+            "%s, and its newest writes may be on ring %s, which this host does not have", word, id);
+    if (own->problem.code)
+        return json_sprintf(
+            "%s, and its newest writes may be on this host's ring, which cannot be used: %s", word,
+            own->problem.text);
+    return json_sprintf("%s, and a ring may have its newest writes%s", word,
+                        own->alone ? ALONE : "");
 }
 
-static json_t *in_words(enum plx_ring_setting use, const struct plx_session_ring *ring, bool marked,
-                        bool has_one)
+static json_t *in_words(enum plx_ring_setting use, const struct plx_session_ring *ring,
+                        const struct plx_vdi_info *info, const struct own_ring *own)
 {
     const char *word = plx_ring_setting_words[use];
+    const char *alone = own->alone ? ALONE : "";
     char left[16];
 
     if (ring->live && ring->info.records)
-        return json_sprintf("%s, %s not on the store yet%s%s", word,
+        return json_sprintf("%s, %s not on the store yet%s%s%s", word,
                             plx_text_size(ring->info.bytes, left),
-                            ring->waits_for[0] ? ", waiting: " : "", ring->waits_for);
-    if (!ring->live && marked)
-        return json_sprintf("%s, and a ring may have its newest writes", word);
-    if (use != PLX_RING_OFF && !has_one && !(ring->live && ring->info.on))
+                            ring->waits_for[0] ? ", waiting: " : "", ring->waits_for, alone);
+    if (!ring->live && plx_ring_is_marked(&info->mark))
+        return needs_ring(word, info, own);
+    if (use != PLX_RING_OFF && !own->has && !(ring->live && ring->info.on))
         return json_sprintf("%s, but this host has no ring", word);
+    if (use != PLX_RING_OFF && !ring->live && own->problem.code)
+        return json_sprintf("%s, but this host's ring cannot be used: %s", word, own->problem.text);
+    if (use != PLX_RING_OFF && !ring->live && own->aside)
+        return json_sprintf("%s, but not used: %" PRIu64 " writes on the ring were set aside", word,
+                            own->aside);
     if (ring->live && ring->info.automatic)
-        return json_sprintf("%s, %s", word,
-                            ring->info.on ? "acknowledges now" : "the store acknowledges now");
-    return json_string(word);
+        return json_sprintf("%s, %s%s", word,
+                            ring->info.on ? "acknowledges now" : "the store acknowledges now",
+                            alone);
+    return json_sprintf("%s%s", word, alone);
 }
 
 int plx_cmd_vdi_ring_describe(struct plx_cli *cli, const struct plx_name *name,
@@ -212,6 +307,7 @@ int plx_cmd_vdi_ring_describe(struct plx_cli *cli, const struct plx_name *name,
     bool marked = plx_ring_is_marked(&info->mark);
     enum plx_ring_setting use;
     struct plx_session_ring ring = {.live = false};
+    struct own_ring own = {.has = false};
     int rc = plx_ring_setting_load(cli->session.registry, row->id, &use);
 
     if (rc)
@@ -219,9 +315,12 @@ int plx_cmd_vdi_ring_describe(struct plx_cli *cli, const struct plx_name *name,
     if (row->owner && plx_session_vdi_ring(cli, name, &ring))
         ring.live = false; /* of a handler of another version, say */
     cli->fault.code = 0;
-    json_object_set_new(object, "ring", in_words(use, &ring, marked, has_ring(cli, name)));
+    if (use != PLX_RING_OFF || marked || (ring.live && (ring.info.on || ring.info.records)))
+        own = look_for_ring(cli, name, info);
+    json_object_set_new(object, "ring", in_words(use, &ring, info, &own));
     json_object_set_new(object, "ring_setting", json_string(plx_ring_setting_words[use]));
     json_object_set_new(object, "ring_needed", json_boolean(marked));
+    json_object_set_new(object, "ring_alone", own.has ? json_boolean(own.alone) : json_null());
     if (ring.live) {
         json_object_set_new(object, "ring_acknowledges", json_boolean(ring.info.on));
         json_object_set_new(object, "ring_bytes", json_integer((json_int_t)ring.info.bytes));

@@ -144,9 +144,9 @@ const struct plx_command plx_commands[] = {
      plx_cmd_store_import},
     {"store", "take-over", "[STORE]", "Take a store from a host that is off.",
      "Only you can know that the host is off. If it still runs, both hosts write and destroy the "
-     "store. A host that is seen to be alive is always refused. The virtual disks that the other "
-     "host had open are recovered with everything that was acknowledged. A store that this host "
-     "does not know is named by its volumes.",
+     "store. A host that is seen to be alive is always refused. What was acknowledged is "
+     "recovered, but for what may lie on a write-back ring there only: --dry-run names these "
+     "virtual disks. A store that this host does not know is named by its volumes.",
      "store take-over demo --from web1 --dry-run\n"
      "store take-over demo --from web1 --i-checked-it-is-off\n"
      "store take-over --volume /dev/sdb --from web1 --i-checked-it-is-off",
@@ -157,7 +157,7 @@ const struct plx_command plx_commands[] = {
              {"volume", "PATH...", "once for each volume, if the store is not known here"}),
      plx_cmd_store_take_over},
     {"store", "release", "STORE", "Give up a store, so that another host can import it.",
-     "Refused while a handler or a command has the store open.", "store release demo",
+     "Refused while it is open, or this host's ring may have what it lacks.", "store release demo",
      OPTIONS({"dry-run", NULL, "only look; change nothing"}), plx_cmd_store_release},
     {"store", "restore-superblock", "PATH", "Write the superblock of a volume again.",
      "For a volume over whose first blocks something else was written by mistake, such as a "
@@ -242,17 +242,17 @@ const struct plx_command plx_commands[] = {
      plx_cmd_vdi_set},
     {"vdi", "delete", "STORE/VDI", "Delete a virtual disk and all its snapshots.",
      "Asks for confirmation on a terminal. Without a terminal it is refused unless you give --yes. "
-     "Clones of its snapshots stay. The space comes back with the next 'parallax gc'; a handler "
-     "that has the store open does that by itself. Use --lost for a disk whose record is missing "
+     "Clones stay. The space comes back with the next 'parallax gc'; a handler that has the store "
+     "open does that by itself. Use --lost for a disk whose record is missing "
      "from the store, damaged or older than it was because a device lost a write. Nothing is "
      "collected until you do. If the lost record may come back, restore the store instead.",
      "vdi delete demo/web\n"
+     "vdi delete demo/web --dry-run\n"
      "vdi delete demo/web-test --yes\n"
      "vdi delete demo/web --lost",
-     OPTIONS(
-         {"yes", NULL, "do not ask"},
-         {"lost", NULL,
-          "delete it only if its record is missing from the store, damaged or older than it was"}),
+     OPTIONS({"yes", NULL, "do not ask"},
+             {"lost", NULL, "only if its record is missing, damaged or older than it was"},
+             {"dry-run", NULL, "say what would be deleted; change nothing"}),
      plx_cmd_vdi_delete},
     {"vdi", "accept-older", "STORE/VDI",
      "Accept a virtual disk whose record went back to an older state.",
@@ -590,20 +590,21 @@ const struct plx_command plx_commands[] = {
 
     {"ring", "create", "STORE PATH [PATH]", "Make a write-back ring for a store on this host.",
      "A ring is a log on this host's own disks: a file or a block device, or two that mirror each "
-     "other. A file that does not exist is created with the size given by --size, and all of it is "
-     "allocated. A device that holds data is refused unless you give --force. A volume of a store "
-     "is refused always, and so is a ring that may hold writes. This host's own ring of the store "
-     "is not made anew: it becomes known again as it is, under another path, too. A host has one "
-     "ring for each store. Handlers that do not know rings cannot open the store afterwards.",
+     "other. A file that does not exist is created with --size, and all of it is allocated. A "
+     "device that holds data is refused unless you give --force; a volume of a store, and a ring "
+     "that may hold writes, always. This host's own ring of the store becomes known again as it "
+     "is, under another path, too, and with one member if the other is lost. A host has one ring "
+     "for each store. Handlers that do not know rings cannot open the store afterwards.",
      "ring create demo /srv/demo.ring --size 64M\n"
      "ring create san /dev/disk/by-id/nvme-aa /dev/disk/by-id/nvme-bb",
      OPTIONS({"size", "SIZE", "size of each file that is created, at least 33M"},
-             {"force", NULL, "overwrite devices that hold data"}),
+             {"force", NULL, "overwrite devices that hold data"},
+             {"i-checked-the-other-is-lost", NULL, "PATH is what is left of this host's mirror"}),
      plx_cmd_ring_create},
     {"ring", "list", "[STORE]", "List the rings of this host.",
-     "A ring that cannot be used is listed, too. The column PROBLEM says why in a word, and "
-     "standard error has a sentence for each such ring. Nothing is changed, and a handler may have "
-     "the ring open.",
+     "A ring that cannot be used is listed, too: PROBLEM says why in a word, standard error in a "
+     "sentence. STATE says whether somebody has the ring open, and whether a ring of two runs on "
+     "one member. Nothing is changed.",
      "ring list\n"
      "ring list demo --json",
      OPTIONS(TABLE_OPTIONS), plx_cmd_ring_list},
@@ -623,15 +624,14 @@ const struct plx_command plx_commands[] = {
      "ring delete demo --dry-run\n"
      "ring delete demo",
      OPTIONS({"dry-run", NULL, "say whether it would work; change nothing"},
-             {"force", NULL,
-              "even if writes were set aside, a member is lost, or it is another "
-              "host's"},
+             {"force", NULL, "even with writes set aside, a member lost, or of another host"},
              {"i-checked-nobody-needs-it", NULL, "confirm it, where the store cannot be asked"}),
      plx_cmd_ring_delete},
     {"ring", "check", "STORE", "Check what this host's ring has against the store.",
      "Reads all writes that the store lacks, with their checksums, and compares the ring with the "
-     "records of the virtual disks. Changes nothing. 'store check' does this, too, beside all that "
-     "it checks of the store. While somebody has the ring open, only its members are looked at.",
+     "records of the virtual disks. Changes nothing. 'store check' does so, too. Of a ring in "
+     "use, only the members are looked at. Of a mirror, each member is looked at by itself; one "
+     "that runs on one member is no error.",
      "ring check demo", NULL, plx_cmd_ring_check},
     {"ring", "discard", "STORE/VDI", "Discard a ring's writes to a virtual disk.",
      "The virtual disk then has the state on the store: an earlier one, without the newest writes. "
@@ -646,16 +646,16 @@ const struct plx_command plx_commands[] = {
              {"dry-run", NULL, "only say what would be lost; the exit status is 0"}),
      plx_cmd_ring_discard},
     {"ring", "repair", "STORE", "Go on with one member of a ring of two, or give it another one.",
-     "A ring of two is not used while a member is missing, because that member may have the newest "
-     "writes. Your word that it is lost for good lets the ring go on with the other one. If it "
-     "comes back, it is not used any more. With --with, the ring is copied to another device, or "
-     "to the old one that came back, and has two members again. No handler may have the ring open "
-     "meanwhile: 'vdi set --ring off' for each disk that uses the ring lets go of it.",
+     "A ring of two is not used while a member is missing, because that member may have the "
+     "newest writes. Your word that it is lost for good lets the ring go on with the other one. "
+     "If it comes back, it is not used. With --with, the ring is copied to another device, to one "
+     "that came back, or to a damaged member. A ring made with one member gets no other. No "
+     "handler may have the ring open: 'vdi set --ring off' for each of its disks ends that.",
      "ring repair san --i-checked-the-other-is-lost\n"
      "ring repair san --with /dev/disk/by-id/nvme-cc",
      OPTIONS({"with", "PATH", "the new member: a file or a block device"},
              {"size", "SIZE", "size of the file, if it is created"},
-             {"force", NULL, "overwrite a device that holds data"},
+             {"force", NULL, "overwrite a device that holds data, or a member with newer writes"},
              {"i-checked-the-other-is-lost", NULL,
               "the member that is missing never comes back with writes that count"}),
      plx_cmd_ring_repair},

@@ -328,8 +328,9 @@ static int choose_columns(struct plx_table *table, struct plx_cli *cli,
     unsigned count = 0;
 
     if (!wanted) {
-        for (; columns[count].key && count < PLX_COLUMNS_MAX; count++)
-            table->columns[count] = columns[count];
+        for (; columns->key && count < PLX_COLUMNS_MAX; columns++)
+            if (columns->kind != PLX_COLUMN_ASKED)
+                table->columns[count++] = *columns;
         return 0;
     }
     table->chosen = true;
@@ -348,7 +349,10 @@ static int choose_columns(struct plx_table *table, struct plx_cli *cli,
             return no_column(cli, wanted, length, columns);
         if (count == PLX_COLUMNS_MAX)
             return plx_cli_usage(cli, "--columns: more than %d columns", PLX_COLUMNS_MAX);
-        table->columns[count++] = *c;
+        table->columns[count] = *c;
+        if (c->kind == PLX_COLUMN_ASKED)
+            table->columns[count].kind = PLX_COLUMN_TEXT;
+        count++;
         more = wanted[length] == ',';
         wanted += length + more;
     }

@@ -24,6 +24,7 @@ enum plx_column_kind {
     PLX_COLUMN_NUMBER,
     PLX_COLUMN_SIZE,     /* bytes */
     PLX_COLUMN_DURATION, /* nanoseconds */
+    PLX_COLUMN_ASKED,    /* text, of a table: only where --columns names it */
 };
 
 /* An absent or null value prints as "-" in a table, and as no line of an object. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "attach/attach_ring.h"
+#include "attach/founding.h"
 #include "attach/host_ring.h"
 #include "attach/volumes.h"
 #include "engine/base/plain.h"
@@ -49,32 +50,122 @@ static bool is_empty(const struct plx_host_ring *ring)
     return info.free_segments == info.segments;
 }
 
+/* Behind the path of this one, where both have to be given. */
+static const char *other_member(const struct plx_host_ring *ring)
+{
+    const struct plx_ring_member_seen *sound = plx_ring_members_sound(&ring->members);
+
+    return sound->super.members > 1 && !sound->super.alone ? " OTHER-MEMBER" : "";
+}
+
 /* What comes next. */
 static void say_next(const struct plx_host_ring *ring, const struct plx_ring_hint *hint,
                      const char *path, char *text, size_t bytes)
 {
-    const struct plx_ring_member_seen *sound = plx_ring_members_sound(&ring->members);
     const char *store = hint->name[0] ? hint->name : "STORE";
-    bool two = sound->super.members > 1 && !sound->super.alone;
     char word[PLX_WORD_TEXT];
 
     if (ring->known)
         snprintf(text, bytes, "this host knows it ('parallax ring info %s')", store);
     else if (ring->ours)
-        snprintf(text, bytes, "%s'parallax ring create %s %.150s%s' makes it known again",
+        snprintf(text, bytes, "%s'parallax ring create %s %.150s%s' makes it known again%s",
                  hint->name[0] ? "" : "once that store is known here, ", store,
-                 plx_plain_word(path, word, sizeof word), two ? " OTHER-MEMBER" : "");
+                 plx_plain_word(path, word, sizeof word), other_member(ring),
+                 other_member(ring)[0] ? "; if the other member is lost for good, give this one "
+                                         "with --i-checked-the-other-is-lost"
+                                       : "");
     else
         snprintf(text, bytes,
                  "'parallax ring create STORE PATH%s' on that host makes it known again there",
-                 two ? " OTHER-MEMBER" : "");
+                 other_member(ring));
+}
+
+/* The ring goes on without this member, or this state of it. */
+static bool is_left_behind(const struct plx_host_ring *ring, const struct plx_host_ring *own)
+{
+    const struct plx_ring_member_seen *member = plx_ring_members_sound(&ring->members);
+    struct plx_ring_info info;
+
+    if (!own->ring || strcmp(own->way.ring, ring->way.ring) != 0)
+        return false;
+    plx_ring_get_info(own->ring, &info);
+    return member->super.set != info.super.set &&
+           (member->super.joining || plx_ring_set_descends(&info.super, member->super.set));
+}
+
+/* By somebody's word, so that nobody knows whether the ring has all that it holds (RING-7). */
+static bool is_left_by_word(const struct plx_host_ring *ring, const struct plx_host_ring *own)
+{
+    struct plx_ring_info info;
+
+    plx_ring_get_info(own->ring, &info);
+    return (info.super.compatible & PLX_RING_LEFT_BY_WORD) &&
+           !plx_ring_members_sound(&ring->members)->super.joining;
+}
+
+static void say_left_behind(const struct plx_host_ring *ring, const struct plx_host_ring *own,
+                            const char *path, struct plx_ring_hint *hint)
+{
+    char word[PLX_WORD_TEXT], again[PLX_WORD_TEXT + 100] = "";
+    bool by_word = is_left_by_word(ring, own);
+
+    if (plx_ring_members_alone(&own->members))
+        snprintf(again, sizeof again,
+                 "; %s'parallax ring repair %s --with %.150s' makes it one again%s",
+                 by_word ? "" : "or ", hint->name, plx_plain_word(path, word, sizeof word),
+                 by_word ? ", unless it has newer writes" : "");
+    snprintf(hint->text, sizeof hint->text,
+             "%.110s holds no store: it was a member of this host's ring of store %s, which went "
+             "on without it %s%s",
+             path, hint->name,
+             by_word ? "by the operator's word: nobody knows whether the ring has all that it "
+                       "holds, so do not delete it before the data is known to be right"
+                     : "and has all that it holds, so it may be deleted",
+             again);
+}
+
+/* Where this host has a ring of that store on other members: then 'ring create' is refused. */
+static bool open_beside(const struct plx_paths *paths, const struct plx_host_ring *ring,
+                        const struct plx_ring_hint *hint, struct plx_host_ring *ret_own)
+{
+    struct plx_known_ring entry;
+
+    if (ring->known || !ring->ours || !hint->name[0] ||
+        plx_known_ring_get(paths, hint->store, &entry, NULL))
+        return false;
+    plx_host_ring_look(paths, &entry, ret_own);
+    if (ret_own->ring || strcmp(ret_own->way.ring, ring->way.ring) != 0)
+        return true;
+    plx_host_ring_close(ret_own); /* this may be it, moved */
+    return false;
+}
+
+static void say_beside(const struct plx_host_ring *ring, const struct plx_host_ring *own,
+                       const struct plx_ring_hint *hint, const char *path, char *text, size_t bytes)
+{
+    char members[PLX_KNOWN_RING_TEXT], word[PLX_WORD_TEXT];
+
+    plx_known_ring_name_members(&own->way, members);
+    plx_plain_word(path, word, sizeof word);
+    if (strcmp(own->way.ring, ring->way.ring) == 0)
+        snprintf(text, bytes,
+                 "this host has that ring on %.80s, so this is a copy, or was used apart; to use "
+                 "it instead, move that one away, then 'parallax ring create %s %.100s%s'",
+                 members, hint->name, word, other_member(ring));
+    else
+        snprintf(text, bytes,
+                 "this host has another ring of that store, on %.80s: 'parallax ring delete %s', "
+                 "then 'parallax ring create %s %.100s%s' makes this one known again",
+                 members, hint->name, hint->name, word, other_member(ring));
 }
 
 static void describe(const struct plx_paths *paths, const struct plx_host_ring *ring,
                      const char *path, struct plx_ring_hint *hint)
 {
     struct plx_known known = {0};
-    char next[320];
+    struct plx_host_ring own;
+    char next[480];
+    bool beside;
 
     hint->known = ring->known;
     snprintf(hint->ring, sizeof hint->ring, "%s", ring->way.ring);
@@ -90,7 +181,18 @@ static void describe(const struct plx_paths *paths, const struct plx_host_ring *
                  plx_host_ring_problem(ring)->text);
         return;
     }
-    say_next(ring, hint, path, next, sizeof next);
+    beside = open_beside(paths, ring, hint, &own);
+    if (beside && is_left_behind(ring, &own)) {
+        say_left_behind(ring, &own, path, hint);
+        plx_host_ring_close(&own);
+        return;
+    }
+    if (beside) {
+        say_beside(ring, &own, hint, path, next, sizeof next);
+        plx_host_ring_close(&own);
+    } else {
+        say_next(ring, hint, path, next, sizeof next);
+    }
     snprintf(hint->text, sizeof hint->text,
              "%.110s holds no store: it is a member of a write-back ring of store %s, made on host "
              "%s%s; %s",
@@ -122,9 +224,41 @@ int plx_ring_hint_member(const struct plx_paths *paths, const char *path,
 
 /* ---- Disks that need a ring which is not here ---- */
 
-static void warn(const char *store, const char *vdi, const char *ring, bool has_other, bool copied)
+struct needed {
+    const struct plx_paths *paths;
+    const struct plx_known *known;
+    bool copied;
+    const char *from; /* the host from which the store is taken; NULL: it is not */
+    bool dry_run;
+    json_t *names; /* or NULL */
+};
+
+/* The record has no host's name: the one that had the store may have got it with the mark. */
+static void warn_taken(const struct needed *n, const char *vdi, const char *ring)
 {
-    if (copied)
+    bool any = strcmp(n->from, PLX_TENANCY_ANY) == 0;
+    const char *store = n->known->name, *would = n->dry_run ? "would not be" : "is not";
+    char back[200] = "start that host, and leave the store to it";
+
+    if (!n->dry_run)
+        snprintf(back, sizeof back,
+                 "start that host and give the store back ('parallax store release %s' here, "
+                 "'parallax store import' there)",
+                 store);
+    plx_out_warning("%s/%s: its newest writes may lie on write-back ring %s of %s%.64s, or of one "
+                    "that had the store before, and it %s used without that ring: %s; or 'parallax "
+                    "ring discard %s/%s' gives these writes up%s",
+                    store, vdi, ring, any ? "the host that had the store" : "host ",
+                    any ? "" : n->from, would, back, store, vdi, n->dry_run ? " afterwards" : "");
+}
+
+static void warn(const struct needed *n, const char *vdi, const char *ring, bool has_other)
+{
+    const char *store = n->known->name;
+
+    if (n->from)
+        warn_taken(n, vdi, ring);
+    else if (n->copied)
         plx_out_warning("%s/%s: its newest writes may lie on write-back ring %s of the original, "
                         "and it is not used without that ring; 'parallax ring discard %s/%s' gives "
                         "these writes up in the copy",
@@ -142,14 +276,14 @@ static void warn(const char *store, const char *vdi, const char *ring, bool has_
                         store, vdi, ring, store);
 }
 
-void plx_ring_hint_needed(const struct plx_paths *paths, const struct plx_known *known,
-                          struct plx_store *store, bool copied)
+static void warn_of_needed(void *context, struct plx_store *store)
 {
+    const struct needed *n = context;
     struct plx_known_ring own = {0};
     struct plx_slot_scan scan = {0};
     char id[PLX_UUID_TEXT];
     unsigned needing = 0;
-    int error = plx_known_ring_get(paths, known->identity, &own, NULL);
+    int error = plx_known_ring_get(n->paths, n->known->identity, &own, NULL);
 
     for (uint32_t slot = 0; plx_vdi_next_slot(store, &scan, &slot); slot++) {
         struct plx_vdi_info info;
@@ -158,15 +292,36 @@ void plx_ring_hint_needed(const struct plx_paths *paths, const struct plx_known 
             !plx_ring_is_marked(&info.mark))
             continue;
         plx_uuid_text(&info.mark.ring, id);
-        if ((!error && !strcmp(id, own.ring)) || needing++ >= NAMED_MAX)
+        if (!error && !strcmp(id, own.ring))
             continue;
-        warn(known->name, info.name, id, !error, copied);
+        if (n->names)
+            json_array_append_new(n->names, plx_out_string(info.name));
+        if (needing++ < NAMED_MAX)
+            warn(n, info.name, id, !error);
     }
     if (needing > NAMED_MAX)
         plx_out_warning("%u further virtual disks of store %s need such a ring; 'parallax store "
                         "check %s' names them",
-                        needing - NAMED_MAX, known->name, known->name);
+                        needing - NAMED_MAX, n->known->name, n->known->name);
     plx_known_ring_done(&own);
+}
+
+void plx_ring_hint_needed(const struct plx_paths *paths, const struct plx_known *known,
+                          struct plx_store *store, bool copied)
+{
+    warn_of_needed(&(struct needed){.paths = paths, .known = known, .copied = copied}, store);
+}
+
+void plx_ring_hint_taken(struct plx_cli *cli, const struct plx_known *known, const char *from,
+                         bool dry_run, json_t *ret_names)
+{
+    struct needed needed = {.known = known, .from = from, .dry_run = dry_run, .names = ret_names};
+    struct plx_paths *paths;
+
+    if (plx_session_paths(cli, &paths))
+        return;
+    needed.paths = paths;
+    plx_founding_look(known, warn_of_needed, &needed, plx_session_patience(cli), NULL);
 }
 
 void plx_ring_hint_imported(struct plx_cli *cli, const struct plx_known *known, bool copied)
@@ -186,9 +341,41 @@ void plx_ring_hint_imported(struct plx_cli *cli, const struct plx_known *known, 
     plx_attach_close_why(attach, &why);
 }
 
-/* ---- Disks whose ring goes ---- */
+void plx_ring_hint_stays(const struct plx_paths *paths, const char *store,
+                         char ret_text[PLX_RING_HINT_STAYS])
+{
+    char members[PLX_KNOWN_RING_TEXT];
+    struct plx_host_ring ring;
 
-void plx_ring_hint_bereft(struct plx_cli *cli, const char *store, bool dry_run)
+    ret_text[0] = 0;
+    if (plx_host_ring_open(paths, store, PLX_RING_LOOK, NULL, &ring, NULL))
+        return;
+    plx_known_ring_name_members(&ring.way, members);
+    if (!is_empty(&ring))
+        snprintf(ret_text, PLX_RING_HINT_STAYS,
+                 "; this host's ring of it on %.220s stays, and may have writes that it lacks",
+                 members);
+    plx_host_ring_close(&ring);
+}
+
+/* ---- Disks that use the ring ---- */
+
+static void note_user(struct plx_cli *cli, const char *store, const char *vdi,
+                      enum plx_ring_setting use, enum plx_ring_hint_what what)
+{
+    const char *word = plx_ring_setting_words[use];
+
+    if (what == PLX_RING_HINT_MADE)
+        plx_out_note(cli, "virtual disk %s/%s has --ring %s, and uses this ring from now on", store,
+                     vdi, word);
+    else
+        plx_out_note(cli,
+                     "virtual disk %s/%s has --ring %s, and %s without a ring; a new ring of the "
+                     "store will be used by it",
+                     store, vdi, word, what == PLX_RING_HINT_GOES ? "goes on" : "would go on");
+}
+
+void plx_ring_hint_users(struct plx_cli *cli, const char *store, enum plx_ring_hint_what what)
 {
     struct plx_registry_vdi *list = NULL;
     struct plx_registry_store row;
@@ -201,11 +388,65 @@ void plx_ring_hint_bereft(struct plx_cli *cli, const char *store, bool dry_run)
         enum plx_ring_setting use;
 
         if (!plx_ring_setting_load(cli->session.registry, list[i].id, &use) && use != PLX_RING_OFF)
-            plx_out_note(cli,
-                         "virtual disk %s/%s has --ring %s, and %s without a ring; a new ring of "
-                         "the store will be used by it",
-                         store, list[i].name, plx_ring_setting_words[use],
-                         dry_run ? "would go on" : "goes on");
+            note_user(cli, store, list[i].name, use, what);
     }
     free(list);
+}
+
+static void name_open(struct plx_cli *cli, const char *store, const struct plx_registry_vdi *vdi,
+                      char *text, size_t bytes)
+{
+    struct plx_registry_instance owner;
+    json_t *who = plx_registry_instance_get(cli->session.registry, vdi->owner, &owner)
+                      ? NULL
+                      : plx_session_instance_text(cli, &owner);
+
+    snprintf(text, bytes, "%s/%.40s (%.50s)", store, vdi->name,
+             who ? json_string_value(who) : "somebody");
+    json_decref(who);
+}
+
+void plx_ring_hint_open(struct plx_cli *cli, const char *store, char ret_text[PLX_RING_HINT_OPEN])
+{
+    struct plx_registry_vdi *list = NULL;
+    struct plx_registry_store row;
+    size_t count = 0, at = 0, shown = 0, more = 0;
+
+    ret_text[0] = 0;
+    plx_session_row(cli, &row);
+    if (plx_registry_vdi_list(cli->session.registry, row.id, false, NULL, 0, &list, &count))
+        return;
+    for (size_t i = 0; i < count; i++) {
+        enum plx_ring_setting use;
+        char one[128];
+
+        if (!list[i].owner || plx_ring_setting_load(cli->session.registry, list[i].id, &use) ||
+            use == PLX_RING_OFF)
+            continue;
+        name_open(cli, store, &list[i], one, sizeof one);
+        if (shown && at + strlen(one) + 32 > PLX_RING_HINT_OPEN)
+            more++;
+        else
+            at += (size_t)snprintf(ret_text + at, PLX_RING_HINT_OPEN - at, "%s%s",
+                                   shown++ ? ", " : "", one);
+    }
+    if (more)
+        snprintf(ret_text + at, PLX_RING_HINT_OPEN - at, " and %zu more", more);
+    free(list);
+}
+
+void plx_ring_hint_busy(struct plx_cli *cli, const char *store)
+{
+    const struct plx_fault said = cli->fault;
+    struct plx_registry_store row;
+    char open[PLX_RING_HINT_OPEN] = "";
+
+    if (plx_session_registry(cli, store, &row) == 0)
+        plx_ring_hint_open(cli, row.name, open);
+    cli->fault = said;
+    if (open[0])
+        plx_cli_fail(cli, said.code,
+                     "the ring of store %s is in use by %s; 'parallax vdi set STORE/VDI --ring "
+                     "off', given for each of these virtual disks, ends that",
+                     row.name, open);
 }

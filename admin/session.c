@@ -26,6 +26,7 @@
 #include "registry/instance.h"
 #include "registry/lost.h"
 #include "registry/paths.h"
+#include "ring_way.h"
 
 #define SECOND_NS 1000000000ull
 #define MS_NS 1000000ull
@@ -116,6 +117,11 @@ static bool on_draining(void *context, uint64_t left)
     return plx_session_stopped();
 }
 
+static bool on_interrupted(void *context)
+{
+    return plx_session_stopped();
+}
+
 static int open_attach(struct plx_cli *cli, const struct plx_attach_options *options)
 {
     struct plx_session *s = &cli->session;
@@ -126,6 +132,7 @@ static int open_attach(struct plx_cli *cli, const struct plx_attach_options *opt
     snprintf(cli->store, sizeof cli->store, "%s", options->store);
     waiting.patience = plx_session_patience(cli);
     waiting.draining = on_draining;
+    waiting.interrupted = on_interrupted;
     waiting.context = cli;
     if (!rc)
         rc = plx_attach_open(&waiting, &s->attach, &cli->fault);
@@ -214,15 +221,19 @@ int plx_session_name_doubt(struct plx_cli *cli, int rc)
     return plx_cli_fail(cli, PLX_ERR_DOUBT, "%s", said);
 }
 
-static bool read_tenant(struct plx_session *s, struct plx_tenant *ret_tenant)
+bool plx_session_read_tenant(struct plx_session *s, struct plx_tenant *ret_tenant)
 {
     struct plx_registry_store row;
     struct plx_uuid store;
+    int error;
 
     plx_attach_row(s->attach, &row);
     plx_uuid_parse(row.uuid, &store);
-    return plx_tenancy_read(plx_registry_device(s->registry), plx_registry_locks(s->registry),
-                            &store, s->paths, ret_tenant, NULL) == 0;
+    error = plx_tenancy_read(plx_registry_device(s->registry), plx_registry_locks(s->registry),
+                             &store, s->paths, ret_tenant, NULL);
+    if (error == PLX_ERR_CORRUPT)
+        *ret_tenant = (struct plx_tenant){.damaged = true};
+    return !error || error == PLX_ERR_CORRUPT;
 }
 
 bool plx_session_is_gone(struct plx_session *s, const struct plx_registry_instance *instance)
@@ -230,7 +241,7 @@ bool plx_session_is_gone(struct plx_session *s, const struct plx_registry_instan
     struct plx_bytelock *locks = plx_registry_locks(s->registry);
     struct plx_tenant tenant;
 
-    return read_tenant(s, &tenant) && tenant.here &&
+    return plx_session_read_tenant(s, &tenant) && tenant.here &&
            plx_instance_is_dead(s->paths, locks, instance, NULL);
 }
 
@@ -244,12 +255,11 @@ static const char *describe_tenant(const struct plx_tenant *tenant, const struct
     if (tenant->ours)
         return NULL;
     if (!tenant->found) {
-        snprintf(
-            ret_text, PLX_SESSION_TENANT_TEXT,
-            "the home page of store %s is lost, so nobody knows which host has it: here it can "
-            "only be read; when no other has, 'parallax store take-over %s --any "
-            "--i-checked-it-is-off' rewrites the page",
-            known->name, known->name);
+        snprintf(ret_text, PLX_SESSION_TENANT_TEXT,
+                 "the home page of store %s is %s, so nobody knows which host has it: here it can "
+                 "only be read; when no other has, 'parallax store take-over %s --any "
+                 "--i-checked-it-is-off' rewrites the page",
+                 known->name, tenant->damaged ? "damaged" : "lost", known->name);
         return "UNTOLD";
     }
     if (plx_uuid_is_zero(&tenant->host)) {
@@ -271,7 +281,9 @@ const char *plx_session_not_ours(struct plx_cli *cli, const struct plx_known *kn
 {
     struct plx_tenant tenant;
 
-    return read_tenant(&cli->session, &tenant) ? describe_tenant(&tenant, known, ret_text) : NULL;
+    return plx_session_read_tenant(&cli->session, &tenant)
+               ? describe_tenant(&tenant, known, ret_text)
+               : NULL;
 }
 
 void plx_session_tell_host(struct plx_cli *cli, const char *store, json_t *object)
@@ -280,7 +292,7 @@ void plx_session_tell_host(struct plx_cli *cli, const char *store, json_t *objec
     struct plx_tenant tenant;
     struct plx_known known;
 
-    if (!read_tenant(&cli->session, &tenant)) {
+    if (!plx_session_read_tenant(&cli->session, &tenant)) {
         plx_out_keys(object, "host", "ours", NULL);
         return;
     }
@@ -301,6 +313,16 @@ json_t *plx_session_instance_text(struct plx_cli *cli, const struct plx_registry
     return json_sprintf("%s %" PRId64 " on %s%s", command ? "command" : instance->role,
                         instance->pid, instance->host_name,
                         plx_session_is_gone(&cli->session, instance) ? ", gone" : "");
+}
+
+json_t *plx_session_vdi_user(struct plx_cli *cli, const struct plx_registry_vdi *row)
+{
+    struct plx_registry_instance owner;
+
+    if (!row->owner || plx_registry_instance_get(cli->session.registry, row->owner, &owner) ||
+        plx_session_is_gone(&cli->session, &owner))
+        return NULL;
+    return plx_session_instance_text(cli, &owner);
 }
 
 int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mode mode)
@@ -449,52 +471,57 @@ static int open_instant(struct plx_cli *cli, const struct plx_name *name, struct
 }
 
 /* Of the newest state: what a ring has, the store does not have yet. */
-static bool lacks_writes(const struct plx_name *name, const struct plx_vdi *vdi)
+static bool lacks_writes(const struct plx_name *name, const struct plx_vdi *vdi,
+                         struct plx_vdi_info *ret_info)
 {
-    struct plx_vdi_info info;
-
-    plx_vdi_get_info(vdi, &info);
-    return !*name->snapshot && plx_ring_is_marked(&info.mark);
+    plx_vdi_get_info(vdi, ret_info);
+    return !*name->snapshot && plx_ring_is_marked(&ret_info->mark);
 }
 
-static void tell_ring(const struct plx_name *name)
+static void tell_ring(struct plx_cli *cli, const struct plx_name *name,
+                      const struct plx_vdi_info *info)
 {
+    char way[PLX_RING_WAY];
+
     plx_out_warning("%s/%s: its newest writes may lie on a write-back ring only; what is read "
-                    "is the state that the store has, from before them; 'parallax vdi set "
-                    "%s/%s --ring off' brings them to the store",
-                    name->store, name->vdi, name->store, name->vdi);
+                    "is the state that the store has, from before them; %s",
+                    name->store, name->vdi,
+                    plx_ring_way(cli->session.paths, name, info, "vdi set", " --ring off", way));
 }
 
 int plx_session_instant_open(struct plx_cli *cli, const struct plx_name *name,
                              struct plx_vdi **ret_vdi)
 {
+    struct plx_vdi_info info;
     int rc = open_instant(cli, name, ret_vdi);
 
-    if (!rc && lacks_writes(name, *ret_vdi))
-        tell_ring(name);
+    if (!rc && lacks_writes(name, *ret_vdi, &info))
+        tell_ring(cli, name, &info);
     return rc;
 }
 
 int plx_session_image_open(struct plx_cli *cli, const struct plx_name *name, bool without_ring)
 {
     struct plx_session *s = &cli->session;
+    char way[PLX_RING_WAY];
+    struct plx_vdi_info info;
     int rc;
 
     PLX_ASSERT(!s->vdi);
     rc = open_instant(cli, name, &s->vdi);
-    if (rc || !lacks_writes(name, s->vdi))
+    if (rc || !lacks_writes(name, s->vdi, &info))
         return rc;
     if (without_ring) {
-        tell_ring(name);
+        tell_ring(cli, name, &info);
         return 0;
     }
     plx_session_vdi_close(cli);
     return plx_cli_fail(cli, PLX_ERR_RING_AWAY,
                         "%s/%.80s: its newest writes may lie on a write-back ring only, and the "
-                        "image would lack them; 'parallax snap create %s/%.80s' brings them to the "
-                        "store: export that snapshot; --without-ring exports the state from before "
+                        "image would lack them; %s; --without-ring exports the state from before "
                         "them",
-                        name->store, name->vdi, name->store, name->vdi);
+                        name->store, name->vdi,
+                        plx_ring_way(cli->session.paths, name, &info, "snap create", "", way));
 }
 
 void plx_session_instant_close(struct plx_cli *cli, struct plx_vdi *vdi)

@@ -23,6 +23,8 @@
 #include "registry/retention.h"
 #include "text.h"
 
+struct plx_tenant;
+
 struct plx_cli;
 struct plx_progress;
 
@@ -32,6 +34,7 @@ struct plx_session {
     struct plx_attach *attach;
     struct plx_vdi *vdi;
     struct plx_progress *draining; /* of a ring, while a disk is opened; may be NULL */
+    bool dry;                      /* the command changes nothing: no ring is drained for it */
     bool no_stores;                /* said by plx_session_each_store() */
 };
 
@@ -100,6 +103,8 @@ json_t *plx_session_doubt(struct plx_cli *cli);
  * NULL: this host has it, or its home page cannot be read. */
 const char *plx_session_not_ours(struct plx_cli *cli, const struct plx_known *known,
                                  char ret_text[PLX_SESSION_TENANT_TEXT]);
+/* What its home page says; false: it cannot be read, and not because it is damaged. */
+bool plx_session_read_tenant(struct plx_session *session, struct plx_tenant *ret_tenant);
 /* host and ours, as 'store scan' has them; where it is another host, or none, a note says so. */
 void plx_session_tell_host(struct plx_cli *cli, const char *store, json_t *object);
 /* "handler 802 on web1", or "command 803 on web1" ("admin 803 on web1" in JSON), for people; with
@@ -107,6 +112,9 @@ void plx_session_tell_host(struct plx_cli *cli, const char *store, json_t *objec
  * that opens the store for writing. */
 json_t *plx_session_instance_text(struct plx_cli *cli,
                                   const struct plx_registry_instance *instance);
+/* Who has the disk open and lives, as plx_session_instance_text() says it; NULL: nobody. The
+ * caller owns the reference. */
+json_t *plx_session_vdi_user(struct plx_cli *cli, const struct plx_registry_vdi *row);
 /* The fault of the registry's last call. */
 int plx_session_registry_fault(struct plx_cli *cli, int code);
 
@@ -138,6 +146,8 @@ int plx_session_vdi_protect(struct plx_cli *cli, const struct plx_name *name,
 /* Has it use its ring so where it is open. *ret_live false: no handler has it open. */
 int plx_session_vdi_ring_use(struct plx_cli *cli, const struct plx_name *name,
                              enum plx_ring_setting use, bool *ret_live);
+/* Notes where a ring may have newer snapshots than the newest on the store. */
+void plx_session_tell_newer(struct plx_cli *cli, const struct plx_name *name);
 /* Discards a ring's writes to it. Only here: an instance that has the disk open has the ring,
  * too. */
 int plx_session_vdi_discard_ring(struct plx_cli *cli, const struct plx_name *name, bool aside);

@@ -13,22 +13,23 @@ static bool says(const json_t *status, const char *state)
 }
 
 /* A job of a handler's background thread (tcmu/collector.h). */
-struct job {
+struct handler_job {
     const char *command, *status, *stop; /* commands */
     const char *first, *second;          /* states in which it is under way */
     const struct plx_message_field *result;
 };
 
-static const struct job collection = {
+static const struct handler_job collection = {
     "collect", "collect-status", "collect-stop", "mark", "sweep", plx_message_collected,
 };
-static const struct job deduplication = {
+static const struct handler_job deduplication = {
     "dedup", "dedup-status", "dedup-stop", "look", "compare", plx_message_deduped,
 };
 
 /* Until it has ended; *ret_status is its last word. */
-static int follow_job(struct plx_cli *cli, struct plx_control_client *client, const struct job *job,
-                      const struct plx_session_job *how, json_t **ret_status)
+static int follow_job(struct plx_cli *cli, struct plx_control_client *client,
+                      const struct handler_job *job, const struct plx_session_job *how,
+                      json_t **ret_status)
 {
     const struct timespec pause = {.tv_nsec = 100000000};
     bool stopped = false;
@@ -92,8 +93,9 @@ static int tell_failure(struct plx_cli *cli, const json_t *status)
     return rc;
 }
 
-static int run_there(struct plx_cli *cli, struct plx_control_client *client, const struct job *job,
-                     const struct plx_session_job *how, void *ret_result)
+static int run_there(struct plx_cli *cli, struct plx_control_client *client,
+                     const struct handler_job *job, const struct plx_session_job *how,
+                     void *ret_result)
 {
     const struct plx_attach_work work = work_here(how);
     json_t *request = plx_message_encode(plx_message_work, &work), *status = NULL;

@@ -25,10 +25,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attach/doors.h"
 #include "output.h"
 #include "registry/instance.h"
 #include "registry/names.h"
 #include "registry/paths.h"
+#include "ring_way.h"
 #include "session_inside.h"
 
 #define CONNECT_TIMEOUT_MS 5000
@@ -185,19 +187,66 @@ static void ask_for(struct plx_cli *cli, const struct plx_name *name)
     cli->fault = (struct plx_fault){0};
 }
 
+/* Whether its record names a ring. What is in the way of that, opening it tells. */
+static bool needs_ring(struct plx_cli *cli, const struct plx_name *name,
+                       struct plx_vdi_info *ret_info)
+{
+    const struct plx_fault before = cli->fault;
+    struct plx_registry_vdi row;
+    bool needs = !plx_session_vdi_row(cli, name, &row) &&
+                 !plx_door_read(plx_session_store(cli), &row, ret_info, &cli->fault) &&
+                 plx_ring_is_marked(&ret_info->mark);
+
+    cli->fault = before;
+    return needs;
+}
+
+/* What comes in between opens the disk, so what this host's ring has of it is drained first. */
+struct draining {
+    struct plx_progress progress;
+    bool needed;
+};
+
+static void begin_draining(struct plx_cli *cli, const struct plx_name *name,
+                           struct draining *draining)
+{
+    struct plx_vdi_info info;
+
+    *draining = (struct draining){.progress.cli = cli, .needed = needs_ring(cli, name, &info)};
+    cli->session.draining = &draining->progress;
+}
+
+/* One line, for where there is no terminal nobody has seen the progress. */
+static int end_draining(struct plx_cli *cli, const struct plx_name *name, struct draining *draining,
+                        int rc)
+{
+    uint64_t brought = draining->progress.total;
+    char size[16];
+
+    cli->session.draining = NULL;
+    plx_progress_end(&draining->progress);
+    if (!rc && brought)
+        plx_out_note(cli,
+                     "%s/%s: brought %s of writes from this host's ring to the store, all that it "
+                     "lacked",
+                     name->store, name->vdi, plx_text_size(brought, size));
+    else if (!rc && draining->needed)
+        plx_out_note(cli, "%s/%s: the store had all writes of this host's ring already",
+                     name->store, name->vdi);
+    return rc;
+}
+
 /* Becomes session.vdi. What this host's ring has of it is drained first. */
 static int open_drained(struct plx_cli *cli, const struct plx_name *name,
                         const struct plx_attach_vdi_options *options)
 {
     struct plx_session *s = &cli->session;
-    struct plx_progress progress = {.cli = cli};
-    int rc;
+    struct draining draining;
 
-    s->draining = &progress;
-    rc = plx_attach_vdi_open(s->attach, name->vdi, NULL, options, &s->vdi, &cli->fault);
-    s->draining = NULL;
-    plx_progress_end(&progress);
-    return rc;
+    begin_draining(cli, name, &draining);
+    return end_draining(
+        cli, name, &draining,
+        plx_attach_vdi_open(s->attach, name->vdi, NULL, options, &s->vdi, &cli->fault));
 }
 
 int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name)
@@ -228,8 +277,28 @@ int plx_session_vdi_discard_ring(struct plx_cli *cli, const struct plx_name *nam
 
 int plx_session_vdi_rename(struct plx_cli *cli, const struct plx_name *name, const char *new_name)
 {
+    struct draining draining;
+
     ask_for(cli, name);
-    return plx_attach_vdi_rename(cli->session.attach, name->vdi, new_name, &cli->fault);
+    begin_draining(cli, name, &draining);
+    return end_draining(
+        cli, name, &draining,
+        plx_attach_vdi_rename(cli->session.attach, name->vdi, new_name, &cli->fault));
+}
+
+/* Opening the disk drains its ring first. */
+static int refuse_dry(struct plx_cli *cli, const struct plx_name *name)
+{
+    char way[PLX_RING_WAY];
+    struct plx_vdi_info info;
+
+    return needs_ring(cli, name, &info)
+               ? plx_cli_fail(cli, PLX_ERR_BUSY,
+                              "%s/%.80s: a ring may have its newest writes, and a command that "
+                              "changes nothing does not bring them to the store; %s",
+                              name->store, name->vdi,
+                              plx_ring_way(cli->session.paths, name, &info, "snap create", "", way))
+               : 0;
 }
 
 /* Opens the disk in this process, unless it is open already. */
@@ -239,10 +308,14 @@ static int open_here(struct plx_cli *cli, const struct plx_name *name, const cha
                                                    .only_thins = strcmp(command, "thin") == 0};
     struct plx_session *s = &cli->session;
 
+    int rc = 0;
+
     if (s->vdi)
         return 0;
     ask_for(cli, name);
-    return open_drained(cli, name, &options);
+    if (s->dry)
+        rc = refuse_dry(cli, name);
+    return rc ? rc : open_drained(cli, name, &options);
 }
 
 /* SESSION-1 */

@@ -10,6 +10,7 @@
 #include "output.h"
 #include "registry/clocks.h"
 #include "registry/policy.h"
+#include "ring_way.h"
 #include "session_inside.h"
 
 int plx_session_vdi_resize(struct plx_cli *cli, const struct plx_name *name, uint64_t bytes)
@@ -324,6 +325,21 @@ static bool is_time(const char *snapshot)
            strspn(snapshot, "0123456789") < strlen(snapshot);
 }
 
+void plx_session_tell_newer(struct plx_cli *cli, const struct plx_name *name)
+{
+    const struct plx_fault before = cli->fault;
+    struct plx_registry_vdi row;
+    char way[PLX_RING_WAY];
+    struct plx_vdi_info info;
+
+    if (!plx_session_vdi_row(cli, name, &row) &&
+        !plx_door_read(plx_session_store(cli), &row, &info, &cli->fault) &&
+        plx_ring_is_marked(&info.mark))
+        plx_out_note(cli, "%s/%s: newer snapshots may lie on a ring; %s", name->store, name->vdi,
+                     plx_ring_way(cli->session.paths, name, &info, "snap create", "", way));
+    cli->fault = before;
+}
+
 /* CMD_CLOCK-3 */
 static void warn_of_clock(struct plx_cli *cli, const struct plx_name *name,
                           const struct plx_snapshot_info *chosen)
@@ -337,6 +353,8 @@ static void warn_of_clock(struct plx_cli *cli, const struct plx_name *name,
         cli->fault = before; /* the command meets it itself */
         return;
     }
+    if (chosen->seq == clock.ends.newest_seq)
+        plx_session_tell_newer(cli, name);
     if (*name->snapshot == '-' && !plx_witness_lets_go(&clock.witness, &clock.now, &clock.ends))
         plx_out_warning("%s/%s@%s means snapshot %" PRIu64 " by a clock in doubt: %s", name->store,
                         name->vdi, name->snapshot, chosen->seq,

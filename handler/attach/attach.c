@@ -80,9 +80,9 @@
  *     write (ATTACH-7). The registry's word counts then (VOLUME-5): everything can be read, and
  *     nobody writes to the store until "store grow" has written the superblock again. It refuses
  *     if extents of that volume went back, too: then a newer volume is to be put back.
- * ATTACH-16  A reader that cannot write to the volume, finds it full, or finds the store released
- *     or another host's enters nothing in the registry, not even a hold. One of two things protects
- *     its snapshots:
+ * ATTACH-16  A reader that cannot write to the volume, finds it full, or finds the store released,
+ *     another host's or without a home page to be read enters nothing in the registry, not even a
+ *     hold. One of two things protects its snapshots:
  *         its locks are seen by others   it shares a lock that whoever lets snapshots go looks for
  *                                        (HOLDS-7)
  *         its locks are not seen         nobody has the store open when the reader begins, and
@@ -94,7 +94,8 @@
  *     noticed. A process that can write enters holds (ATTACH-5).
  * ATTACH-17  A growth that fails removes the file that it made for a further volume, unless the
  *     file has a superblock by then. Volume 0 gets to count a further volume only after that
- *     (GROW-3), so nobody counts what is removed. A repeated call goes on with what stays.
+ *     (GROW-3), so nobody counts what is removed. A repeated call goes on with what stays: the
+ *     registry has the path. Any other volume that names this store is refused without --force.
  * ATTACH-18  A disk whose record names a ring that this process cannot open is opened, which
  *     recovers it, and is closed again: it is not used without the ring (FRONT-1). Mark and
  *     position stay. The error names the ring.
@@ -260,12 +261,16 @@ static int look_at_tenant(struct plx_attach *a, bool *ret_ours, struct plx_fault
     struct plx_tenant tenant;
     int error = plx_embedded_tenant(&options, &a->paths, &tenant, fault);
 
+    if (error == PLX_ERR_CORRUPT) { /* as if there were no page; opening finds any other damage */
+        tenant = (struct plx_tenant){0};
+        error = 0;
+    }
     if (error)
         return error;
     if (tenant.ours && !tenant.here) /* since a boot, or by another name */
         error = plx_attach_begin_tenancy(a, fault);
     *ret_ours = tenant.here || a->tenancy;
-    a->not_ours = tenant.found && !tenant.ours;
+    a->not_ours = !tenant.ours;
     if (error == PLX_ERR_BUSY && fault)
         a->in_the_way = *fault;
     return plx_error_is_unwritable(error) || error == PLX_ERR_BUSY ? 0 : error;
@@ -307,7 +312,8 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
     }
     if (!error)
         plx_registry_call_store(a->registry, a->known.name);
-    options.patience = NULL; /* another thread uses the second one */
+    if (a->options.defer)
+        options.patience = NULL; /* another thread uses the second one */
     options.damaged = NULL;
     if (!error && !a->options.read_only)
         error = plx_embedded_open(&options, &a->claims_registry, fault);
@@ -381,10 +387,10 @@ int plx_attach_name_damage(struct plx_attach *a, int error, struct plx_fault *fa
 static void attach_free(struct plx_attach *a)
 {
     plx_attach_unregister_instance(a);
-    for (struct plx_held_extent *held; (held = plx_attach_pop(a, &a->extents));)
-        free(held);
-    for (struct plx_held_extent *held; (held = plx_attach_pop(a, &a->refused));)
-        free(held);
+    for (struct plx_owned_extent *owned; (owned = plx_attach_pop(a, &a->extents));)
+        free(owned);
+    for (struct plx_owned_extent *owned; (owned = plx_attach_pop(a, &a->refused));)
+        free(owned);
     plx_registry_close(a->registry);
     plx_registry_close(a->claims_registry);
     plx_tenancy_end(a->tenancy);
@@ -503,14 +509,14 @@ static int return_extents(struct plx_attach *a, struct returned *returned)
 
     if (!error)
         error = plx_attach_tell_doubt(a, a->registry);
-    for (struct plx_held_extent *held; !error && (held = plx_attach_pop(a, &a->refused));
-         free(held))
-        error = return_row(returned, &held->row);
+    for (struct plx_owned_extent *owned; !error && (owned = plx_attach_pop(a, &a->refused));
+         free(owned))
+        error = return_row(returned, &owned->row);
     if (!error)
         plx_store_extents_leave(a->store);
     for (size_t i = 0; !error && plx_store_extent_owned(a->store, i, &info) == 0;) {
         struct plx_registry_extent row;
-        struct plx_held_extent *held;
+        struct plx_owned_extent *owned;
 
         error = plx_store_extent_release(a->store, info.number, &info, NULL);
 
@@ -519,11 +525,11 @@ static int return_extents(struct plx_attach *a, struct returned *returned)
             error = 0;
             continue;
         }
-        held = error ? NULL : plx_attach_forget_extent(a, info.number);
-        if (!held)
+        owned = error ? NULL : plx_attach_forget_extent(a, info.number);
+        if (!owned)
             continue;
-        row = held->row;
-        free(held);
+        row = owned->row;
+        free(owned);
         row.states = info.states;
         row.free_blocks = info.blocks - info.used_blocks;
         row.sealed = info.sealed || row.free_blocks == 0;

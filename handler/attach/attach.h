@@ -1,7 +1,7 @@
 /* attach.h - a store by name: registry, volumes, instance, extents and locks brought together.
  *
  * An attach is one instance's opening of a store. Opening it for writing first recovers what dead
- * instances of this host held: it replays and closes their disks and takes their extents over. A
+ * instances of this host had: it replays and closes their disks and takes their extents over. A
  * death is proven (instance.h), never assumed (INV-5).
  *
  * Order of calls: plx_attach_open(); for each disk plx_attach_vdi_open(), the engine's requests,
@@ -70,6 +70,9 @@ struct plx_attach_options {
      * and so many bytes of them are not on the store yet. true ends that, now and at each later
      * call: then the disk is not opened (BUSY), or is closed with the rest on the ring. */
     bool (*draining)(void *context, uint64_t left);
+    /* With the lock held, in plx_attach_rewind(), until the disk changes: true ends it (SYSTEM).
+     * NULL: nothing does. */
+    bool (*interrupted)(void *context);
 };
 
 int plx_attach_open(const struct plx_attach_options *options, struct plx_attach **ret_attach,
@@ -173,7 +176,7 @@ int plx_attach_forget_lost(struct plx_attach *attach, size_t *ret_count, struct 
  */
 struct plx_older {
     bool older;
-    bool also_damaged; /* the operator's word (FORGET-7) */
+    bool also_damaged;                   /* the operator's word (FORGET-7) */
     struct plx_registry_written written; /* the record as it is on the store */
     uint64_t newest;                     /* number of the newest snapshot that is left */
     struct plx_registry_label *gone;     /* labels of later snapshots; to be freed */
@@ -215,6 +218,9 @@ int plx_attach_protect(struct plx_attach *attach, struct plx_vdi *vdi,
 int plx_attach_rewind(struct plx_attach *attach, struct plx_vdi *vdi, uint64_t seq,
                       char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before,
                       struct plx_fault *fault);
+/* INVALID: the disk's record holds as many rewinds as it can; with the way out. */
+int plx_attach_rewinds_refuse(const struct plx_attach *attach, const struct plx_vdi_info *vdi,
+                              uint64_t seq, struct plx_fault *fault);
 
 /* plx_vdi_thin() with one slice of history. It keeps snapshots that have labels or that others read
  * (thin->kept and kept_count are ignored). Labels that thin->marks name go with their snapshots,

@@ -17,7 +17,7 @@
 #include "registry/clock.h"
 #include "registry/collections.h"
 
-struct dedup {
+struct attach_dedup {
     struct plx_attach *attach;
     struct plx_attach_inside in;
     const struct plx_attach_work *work;
@@ -30,7 +30,7 @@ struct dedup {
 
 /* ---- Keeping collections out (ATTACH_DEDUP-1) ---- */
 
-static int enter(const struct dedup *d)
+static int enter(const struct attach_dedup *d)
 {
     struct plx_registry_collection entered;
     bool waited;
@@ -44,7 +44,7 @@ static int enter(const struct dedup *d)
                             : 0;
 }
 
-static int leave(const struct dedup *d, int error)
+static int leave(const struct attach_dedup *d, int error)
 {
     int left = plx_registry_collection_leave(d->in.registry, d->in.store_row, d->in.instance);
 
@@ -52,7 +52,7 @@ static int leave(const struct dedup *d, int error)
 }
 
 /* ATTACH_DEDUP-3 */
-static int look_whether_allowed(const struct dedup *d)
+static int look_whether_allowed(const struct attach_dedup *d)
 {
     bool allowed;
 
@@ -64,12 +64,12 @@ static int look_whether_allowed(const struct dedup *d)
 
 /* ---- Disks ---- */
 
-static bool is_open_here(const struct dedup *d, const struct plx_registry_vdi *row)
+static bool is_open_here(const struct attach_dedup *d, const struct plx_registry_vdi *row)
 {
     return row->owner == d->in.instance;
 }
 
-static int open_disks(struct dedup *d, bool wanted)
+static int open_disks(struct attach_dedup *d, bool wanted)
 {
     const struct plx_attach_vdi_options as_it_is = {.overwrite = -1};
     int error =
@@ -92,7 +92,7 @@ static int open_disks(struct dedup *d, bool wanted)
 }
 
 /* Their key frames free what was let go of. */
-static int close_disks(struct dedup *d, int error)
+static int close_disks(struct attach_dedup *d, int error)
 {
     for (size_t i = 0; d->opened && i < d->count; i++) {
         int closed = d->opened[i] ? plx_attach_vdi_close(d->attach, d->opened[i]) : 0;
@@ -110,7 +110,7 @@ static int close_disks(struct dedup *d, int error)
 
 static void on_progress(void *context, bool comparing, uint64_t done, uint64_t total)
 {
-    const struct dedup *d = context;
+    const struct attach_dedup *d = context;
 
     if (d->work->progress)
         d->work->progress(d->work->context, comparing, done, total);
@@ -118,7 +118,7 @@ static void on_progress(void *context, bool comparing, uint64_t done, uint64_t t
 
 static void on_pause(void *context)
 {
-    const struct dedup *d = context;
+    const struct attach_dedup *d = context;
 
     plx_attach_unlock(d->attach);
     d->work->pause(d->work->context);
@@ -127,14 +127,14 @@ static void on_pause(void *context)
 
 static bool on_interrupted(void *context)
 {
-    const struct dedup *d = context;
+    const struct attach_dedup *d = context;
 
     return d->work->interrupted && d->work->interrupted(d->work->context);
 }
 
 /* ---- The whole ---- */
 
-static int share(struct dedup *d)
+static int share(struct attach_dedup *d)
 {
     const struct plx_dedup_options options = {
         .dry_run = d->work->dry_run,
@@ -153,7 +153,7 @@ static int share(struct dedup *d)
     return error;
 }
 
-static int open_and_share(struct dedup *d, bool open)
+static int open_and_share(struct attach_dedup *d, bool open)
 {
     int error = open_disks(d, open);
 
@@ -163,7 +163,7 @@ static int open_and_share(struct dedup *d, bool open)
 int plx_attach_dedup(struct plx_attach *attach, bool open, const struct plx_attach_work *work,
                      struct plx_attach_deduped *ret_deduped, struct plx_fault *fault)
 {
-    struct dedup d = {.attach = attach, .work = work, .result = ret_deduped, .fault = fault};
+    struct attach_dedup d = {.attach = attach, .work = work, .result = ret_deduped, .fault = fault};
     uint64_t begun_ns = plx_clock_ns(CLOCK_MONOTONIC);
     int error = 0;
 

@@ -41,9 +41,40 @@ static int refuse_double(struct plx_attach *a, const struct plx_device *device,
     return 0;
 }
 
+/* Of a volume that names this store and is none of its volumes. What an interrupted call left is
+ * gone on with: the registry has its path (GROWTH-2). Any other one comes from another state of the
+ * store, and may be all that is left of it. One in use that would be the next the engine refuses
+ * (GROW-11). */
+static int refuse_own(struct plx_attach *a, struct plx_device *device,
+                      const struct plx_superblock_info *info, struct plx_fault *fault)
+{
+    struct plx_store_info store;
+    char path[PLX_PATH_MAX];
+    bool used = false;
+
+    plx_store_get_info(a->store, &store);
+    if (is_member(a, device->name))
+        return 0;
+    if (info->volume_index == store.volumes) {
+        int error = plx_superblock_was_used(device, &used, fault);
+
+        if (error || used)
+            return error;
+        if (plx_registry_growth_path(a->registry, a->row.id, path) == 0 &&
+            strcmp(path, device->name) == 0)
+            return 0;
+    }
+    return plx_fault_set(fault, PLX_ERR_EXISTS,
+                         "%.200s says that it is volume %u of store %s itself, which has %u "
+                         "volume%s and not this one: one of the two is an older state. If the "
+                         "store is, put its newer volumes back; --force overwrites all that this "
+                         "volume holds",
+                         device->name, info->volume_index, a->known.name, store.volumes,
+                         plx_plural(store.volumes));
+}
+
 /* That it is no volume of another store that is known here, or that a host may have. A copy of this
- * store that was given an identity of its own is another one. Of this one: what an interrupted call
- * left is gone on with. */
+ * store that was given an identity of its own is another one. */
 static int check_further(struct plx_attach *a, struct plx_device *device,
                          const struct plx_attach_growth *growth, struct plx_fault *fault)
 {
@@ -58,10 +89,12 @@ static int check_further(struct plx_attach *a, struct plx_device *device,
     error = plx_occupied_refuse_place(&a->paths, device, own ? identity : NULL, fault);
     if (!error && identity[0])
         error = refuse_double(a, device, &info, fault);
+    if (!error && own && !growth->how.force)
+        error = refuse_own(a, device, &info, fault);
     if (error || own)
         return error;
     error = plx_occupied_refuse(&a->paths, &device, 1, growth->unused, a->options.patience, fault);
-    return error || growth->how.force ? error : plx_occupied_refuse_data(device, fault);
+    return error || growth->how.force ? error : plx_occupied_refuse_data(&a->paths, device, fault);
 }
 
 /* ATTACH-17. Of a device that does not become a volume. */

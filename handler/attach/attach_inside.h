@@ -52,13 +52,13 @@ int plx_attach_enter_collection(struct plx_attach *attach,
                                 struct plx_registry_collection *ret_entered, bool *ret_waited,
                                 struct plx_fault *fault);
 
-struct plx_held_extent {
+struct plx_owned_extent {
     struct plx_registry_extent row;
     bool fresh; /* it was unused */
-    struct plx_held_extent *next;
+    struct plx_owned_extent *next;
 };
 
-struct plx_held_vdi {
+struct plx_opened_vdi {
     struct plx_vdi *vdi;
     struct plx_ringed *ringed; /* ATTACH-20; NULL: it has no ring */
     bool unforgotten;          /* the ring may have something left of this opening (RINGED-6) */
@@ -69,8 +69,8 @@ struct plx_held_vdi {
     /* ATTACH-23: of the clocks, as the registry has it; whether newer news waits for it */
     struct plx_witness kept, news;
     bool untold;
-    struct plx_held_vdi *next_clock;
-    struct plx_held_vdi *next;
+    struct plx_opened_vdi *next_clock;
+    struct plx_opened_vdi *next;
 };
 
 /* One claim at a time per extent type; under UNUSED, of an extent by its number. */
@@ -110,8 +110,8 @@ struct plx_attach {
     bool registered;
     bool unwritable;         /* ATTACH-16 */
     uint64_t unopened_since; /* ATTACH-16; 0: snapshots are protected otherwise */
-    bool not_ours;           /* when a process that only reads opened it, no host had the store, or
-                              * another one had it */
+    bool not_ours;           /* when a process that only reads opened it, another host had the
+                              * store, or none, or nobody could tell */
     struct plx_store *store;
     bool numbered;               /* NUMBERS-4: opened for writing, and not refused */
     struct plx_fault in_the_way; /* of a process that only reads: its registry is read-only then */
@@ -120,27 +120,27 @@ struct plx_attach {
     uint64_t extents_known;      /* ATTACH-7: others are not given to the store */
     uint64_t keep_unused;
     struct plx_claim claims[PLX_EXTENT_META + 1];
-    struct plx_held_extent *extents;
-    struct plx_held_extent *refused; /* held no more, and not yet given up: they are sealed then */
-    char doubt[PLX_REGISTRY_DOUBT];  /* what one of them showed; empty: nothing, or it is told */
-    bool found_doubt;                /* one of them showed something */
-    unsigned sealing;                /* of these, deferred and not through */
-    struct plx_fault distrust;       /* what was seen of the last one whose header is damaged or
-                                      * older; code 0: nothing */
-    struct plx_fault unclaimed;      /* why the registry did not answer last; code 0: it did */
-    struct plx_held_vdi *clocks;     /* ATTACH-23: open disks, and what waits of them */
-    uint64_t clocks_due_ns;          /* when a turn of the loop tells what waits; 0: nothing does */
-    bool telling;                    /* that is under way */
-    pthread_mutex_t clocks_lock; /* held_clock.c; taken before the loop's, and before claims_lock */
+    struct plx_owned_extent *extents;
+    struct plx_owned_extent *refused; /* given up next, and sealed then */
+    char doubt[PLX_REGISTRY_DOUBT];   /* what one of them showed; empty: nothing, or it is told */
+    bool found_doubt;                 /* one of them showed something */
+    unsigned sealing;                 /* of these, deferred and not through */
+    struct plx_fault distrust;        /* what was seen of the last one whose header is damaged or
+                                       * older; code 0: nothing */
+    struct plx_fault unclaimed;       /* why the registry did not answer last; code 0: it did */
+    struct plx_opened_vdi *clocks;    /* ATTACH-23: open disks, and what waits of them */
+    uint64_t clocks_due_ns;      /* when a turn of the loop tells what waits; 0: nothing does */
+    bool telling;                /* that is under way */
+    pthread_mutex_t clocks_lock; /* opened_clock.c; before the loop's and claims_lock */
     bool looks;                  /* with the loop's lock: a look's finder keeps what it finds */
-    struct plx_held_vdi *vdis;
+    struct plx_opened_vdi *vdis;
     struct plx_registry_lock tried; /* the newest one that was taken to open a disk */
     struct plx_attach_ring ring;
-    bool keeps;                   /* ATTACH-14: just now */
-    struct plx_held_vdi *unasked; /* ATTACH-14 */
-    uint64_t unasked_changes;     /* of that list */
-    bool together;                /* ATTACH-13: disks are being closed */
-    struct plx_fault unrecovered; /* of this disk; code 0: of none */
+    bool keeps;                     /* ATTACH-14: just now */
+    struct plx_opened_vdi *unasked; /* ATTACH-14 */
+    uint64_t unasked_changes;       /* of that list */
+    bool together;                  /* ATTACH-13: disks are being closed */
+    struct plx_fault unrecovered;   /* of this disk; code 0: of none */
     char unrecovered_vdi[PLX_UUID_TEXT];
 };
 
@@ -163,10 +163,14 @@ int plx_attach_empty_registry(const struct plx_known *known, struct plx_fault *f
 /* As plx_attach_name_damage(), where a registry was found damaged. */
 int plx_attach_known_damage(const struct plx_known *known, int error, struct plx_fault *fault);
 
+/* founding.c. Opens the store on its volumes, without any attach; env lives as long as it. */
+int plx_founding_open(const struct plx_known *known, const struct plx_device_open_options *open,
+                      const struct plx_store_options *options, struct plx_env *env,
+                      struct plx_store **ret_store, struct plx_fault *fault);
+
 /* attach_volumes.c */
 void plx_attach_note_size(struct plx_attach *a);
 uint64_t plx_attach_extents_known(struct plx_attach *a);
-uint64_t plx_attach_keep_unused(struct plx_attach *a);
 int plx_attach_open_volumes(struct plx_attach *a, struct plx_registry *registry,
                             struct plx_device *ret_devices[PLX_VOLUMES_MAX], unsigned *ret_count,
                             struct plx_fault *fault);
@@ -182,11 +186,11 @@ void plx_attach_know_further(struct plx_attach *a);
 int plx_attach_keep_up(struct plx_attach *a, struct plx_fault *fault);
 
 /* claims.c */
-struct plx_held_extent *plx_attach_pop(struct plx_attach *a, struct plx_held_extent **list);
+struct plx_owned_extent *plx_attach_pop(struct plx_attach *a, struct plx_owned_extent **list);
 void plx_attach_remember_extent(struct plx_attach *a, const struct plx_registry_extent *row,
                                 bool fresh);
-/* Removes the extent from the list of held extents and returns it; NULL: not in the list. */
-struct plx_held_extent *plx_attach_forget_extent(struct plx_attach *a, uint64_t no);
+/* Removes the extent from the list of owned extents and returns it; NULL: not in the list. */
+struct plx_owned_extent *plx_attach_forget_extent(struct plx_attach *a, uint64_t no);
 /* ATTACH-10 */
 void plx_attach_never_believe(struct plx_registry_extent *row);
 int plx_attach_tell_doubt(struct plx_attach *a, struct plx_registry *registry);
@@ -194,45 +198,46 @@ int plx_attach_tell_doubt(struct plx_attach *a, struct plx_registry *registry);
 void plx_attach_wait_for_claims(struct plx_attach *a);
 void plx_attach_hook_env(struct plx_env *env);
 
-/* held.c */
+/* opened.c */
 /* ATTACH-4 */
-int plx_attach_settle(struct plx_attach *a, const struct plx_registry_lock *held,
+int plx_attach_settle(struct plx_attach *a, const struct plx_registry_lock *lock,
                       const struct plx_vdi_info *info, uint64_t from, struct plx_fault *fault);
 /* Of a disk whose owner died. */
 uint64_t plx_attach_settle_from(uint64_t newest);
 uint64_t plx_attach_newest_of(struct plx_attach *a, const struct plx_vdi *vdi);
 /* ATTACH-4. newest: the newest snapshot at the time of the change that was reported to the
  * registry. */
-void plx_attach_note_told(struct plx_held_vdi *held, uint64_t newest, int error);
-int plx_attach_finish_creation(struct plx_attach *a, const struct plx_registry_lock *held,
+void plx_attach_note_told(struct plx_opened_vdi *opened, uint64_t newest, int error);
+int plx_attach_finish_creation(struct plx_attach *a, const struct plx_registry_lock *lock,
                                struct plx_fault *fault);
 /* ATTACH-13: when the registry is told of a disk that is closed. */
 enum plx_put_off plx_attach_closings(const struct plx_attach *a);
-/* Made before the disk is opened: what is open is always held. */
-struct plx_held_vdi *plx_attach_new_held(struct plx_fault *fault);
+/* Made before the disk is opened: what is open is always in the list. */
+struct plx_opened_vdi *plx_attach_new_opened(struct plx_fault *fault);
 /* ATTACH-14 */
-void plx_attach_wait_to_be_asked(struct plx_attach *a, struct plx_held_vdi *held);
+void plx_attach_wait_to_be_asked(struct plx_attach *a, struct plx_opened_vdi *opened);
 /* ATTACH-9: the lock of a disk that was closed. */
-int plx_attach_unlock_closed(struct plx_attach *a, const struct plx_registry_lock *held,
+int plx_attach_unlock_closed(struct plx_attach *a, const struct plx_registry_lock *lock,
                              uint32_t slot, enum plx_put_off put_off);
 /* ATTACH-9: what the door said of a disk that is ours, or that is there still. */
 int plx_attach_in_doubt(struct plx_attach *a, int error, const struct plx_fault *fault);
-bool plx_attach_is_held(const struct plx_attach *a, const char *id);
-void plx_attach_hold_vdi(struct plx_attach *a, struct plx_held_vdi *held, struct plx_vdi *vdi);
-struct plx_held_vdi *plx_attach_held(struct plx_attach *a, const struct plx_vdi *vdi);
+bool plx_attach_is_open(const struct plx_attach *a, const char *id);
+void plx_attach_enter_opened(struct plx_attach *a, struct plx_opened_vdi *opened,
+                             struct plx_vdi *vdi);
+struct plx_opened_vdi *plx_attach_opened(struct plx_attach *a, const struct plx_vdi *vdi);
 
-/* held_clock.c: ATTACH-23 */
+/* opened_clock.c: ATTACH-23 */
 /* From before a disk is opened until after it was closed, while it is locked. The witness to open
- * it with lives as long as `held`. On failure nothing has begun. */
-int plx_attach_clock_begin(struct plx_attach *a, struct plx_held_vdi *held,
+ * it with lives as long as `opened`. On failure nothing has begun. */
+int plx_attach_clock_begin(struct plx_attach *a, struct plx_opened_vdi *opened,
                            const struct plx_witness **ret_witness, struct plx_fault *fault);
-void plx_attach_clock_end(struct plx_attach *a, struct plx_held_vdi *held);
+void plx_attach_clock_end(struct plx_attach *a, struct plx_opened_vdi *opened);
 /* A look, whose news is kept (clocks.h); when the disk is closed also which snapshot was the last.
  * If it cannot be kept, then later. */
-void plx_attach_held_clock(struct plx_attach *a, struct plx_held_vdi *held, bool closing,
+void plx_attach_clock_look(struct plx_attach *a, struct plx_opened_vdi *opened, bool closing,
                            struct plx_vdi_clock *ret_clock);
 /* plx_vdi_resume(), kept. */
-int plx_attach_clock_resume(struct plx_attach *a, struct plx_held_vdi *held,
+int plx_attach_clock_resume(struct plx_attach *a, struct plx_opened_vdi *opened,
                             struct plx_vdi_clock *ret_clock);
 /* In each turn of the loop. */
 void plx_attach_clocks_tick(struct plx_attach *a);
@@ -255,9 +260,9 @@ bool plx_attach_is_dead(struct plx_attach *a, const struct plx_registry_instance
 void plx_attach_let_all_go(struct plx_attach *a);
 
 /* history.c */
-/* Enters the intent to delete history of the disk in `held`; thin NULL: all of it. BUSY: a reader
- * is active that cannot enter holds (ATTACH-16). */
-int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock *held,
+/* Enters the intent to delete history of the disk under `lock`; thin NULL: all of it. BUSY: a
+ * reader is active that cannot enter holds (ATTACH-16). */
+int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock *lock,
                             const struct plx_thin *thin, uint64_t **ret_kept, size_t *ret_count,
                             struct plx_fault *fault);
 /* Recovers dead instances if one of them holds a snapshot of the disk, which removes their
@@ -277,15 +282,15 @@ int plx_attach_hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq,
                             struct plx_fault *fault);
 void plx_attach_release_instant(struct plx_attach *a, uint64_t hold);
 /* *ret_marked: the disk's record names a ring. */
-int plx_attach_check_locked(struct plx_attach *a, const struct plx_registry_lock *held,
+int plx_attach_check_locked(struct plx_attach *a, const struct plx_registry_lock *lock,
                             bool recovers, bool *ret_marked, struct plx_fault *fault);
 
 /* attach_ring.c */
 /* plx_vdi_open(), with this host's ring if the disk's record names one (marked), or if the disk
- * is to use it: then held->ringed is set. ret_without: why it is open without the ring; code 0: it
- * has it, or is not to have it. A disk with a mark must not be used without. */
+ * is to use it: then opened->ringed is set. ret_without: why it is open without the ring; code 0:
+ * it has it, or is not to have it. A disk with a mark must not be used without. */
 int plx_attach_ring_vdi_open(struct plx_attach *a, const struct plx_registry_vdi *row,
-                             struct plx_held_vdi *held, const struct plx_vdi_open_options *open,
+                             struct plx_opened_vdi *opened, const struct plx_vdi_open_options *open,
                              bool marked, struct plx_vdi **ret_vdi, struct plx_fault *ret_without,
                              struct plx_fault *fault);
 /* The same without the ring. The disk's records on it are discarded (ATTACH-21); aside: also those
@@ -295,16 +300,17 @@ int plx_attach_ring_discard(struct plx_attach *a, const struct plx_vdi_open_opti
                             struct plx_fault *fault);
 /* A disk that is open and was asked for: turns the ring on, if it is to use it. */
 void plx_attach_ring_begin(struct plx_attach *a, const struct plx_registry_vdi *row,
-                           struct plx_held_vdi *held);
+                           struct plx_opened_vdi *opened);
 /* Without options.rings: brings what the ring has to the store, and lets go of the ring. */
-int plx_attach_ring_settle(struct plx_attach *a, struct plx_held_vdi *held,
+int plx_attach_ring_settle(struct plx_attach *a, struct plx_opened_vdi *opened,
                            struct plx_fault *fault);
 /* Before the disk is closed: the same, but what cannot be brought to the store stays there. */
-void plx_attach_ring_end(struct plx_attach *a, struct plx_held_vdi *held);
+void plx_attach_ring_end(struct plx_attach *a, struct plx_opened_vdi *opened);
 /* The disk with this id is deleted: its record can name no ring any more. */
 void plx_attach_ring_forget(struct plx_attach *a, const struct plx_uuid *id);
 /* Around what needs the whole disk on the store. Then the disk's setting counts again. */
-int plx_attach_ring_pause(struct plx_attach *a, struct plx_held_vdi *held, struct plx_fault *fault);
-void plx_attach_ring_resume(struct plx_attach *a, struct plx_held_vdi *held);
+int plx_attach_ring_pause(struct plx_attach *a, struct plx_opened_vdi *opened,
+                          struct plx_fault *fault);
+void plx_attach_ring_resume(struct plx_attach *a, struct plx_opened_vdi *opened);
 
 #endif

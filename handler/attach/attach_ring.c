@@ -58,10 +58,11 @@ static int find_ring(struct plx_attach *a, struct plx_known_ring *ret_known,
 }
 
 /* Reports why a member cannot be opened instead of only that it is missing. Never advises to
- * discard writes that another member may have. */
-static int explain(struct plx_attach *a, const struct plx_ring_members *members, int error,
-                   struct plx_fault *fault)
+ * discard writes that another member may have. needed: the disk's record names the ring. */
+static int explain(struct plx_attach *a, const struct plx_ring_members *members, bool needed,
+                   int error, struct plx_fault *fault)
 {
+    const struct plx_fault said = fault ? *fault : (struct plx_fault){0};
     const char *why = "";
 
     for (unsigned i = 0; i < members->count && !why[0]; i++)
@@ -70,17 +71,21 @@ static int explain(struct plx_attach *a, const struct plx_ring_members *members,
     if (error == PLX_ERR_MISSING)
         return plx_fault_set(fault, error,
                              "one of its members is missing, bring it back (%.150s); if it is lost "
-                             "for good, 'parallax ring repair %s' goes on with the other one",
-                             why, a->known.name);
-    return why[0] ? plx_fault_set(fault, error,
-                                  "%.150s; if it lies elsewhere now: 'parallax ring create %s "
-                                  "PATH'; if it is lost for good, 'parallax ring discard' discards "
-                                  "its writes to a virtual disk",
-                                  why, a->known.name)
-                  : error;
+                             "for good, 'parallax ring repair %s --i-checked-the-other-is-lost' "
+                             "goes on with the other one",
+                             why[0] ? why : said.text, a->known.name);
+    if (!why[0])
+        return error;
+    return plx_fault_set(fault, error,
+                         "%.150s; if it lies elsewhere now: 'parallax ring create %s PATH'; if it "
+                         "is lost for good: 'parallax ring %s %s%s'%s",
+                         why, a->known.name, needed ? "discard" : "delete", a->known.name,
+                         needed ? "/VDI" : " --force",
+                         needed ? " discards its writes" : ", and make a new one");
 }
 
-static int open_ring(struct plx_attach *a, struct plx_attach_ring *ring, struct plx_fault *fault)
+static int open_ring(struct plx_attach *a, struct plx_attach_ring *ring, bool needed,
+                     struct plx_fault *fault)
 {
     const struct plx_ring_options options = {.env = &a->env};
     enum plx_ring_hold hold = a->options.brief ? PLX_RING_ALONE : PLX_RING_SERVE;
@@ -93,7 +98,7 @@ static int open_ring(struct plx_attach *a, struct plx_attach_ring *ring, struct 
     error = plx_ring_members_sound(&ring->members)
                 ? plx_ring_members_load(&ring->members, &options, &ring->ring, fault)
                 : ring->members.member[0].problem.code;
-    return error ? explain(a, &ring->members, error, fault) : 0;
+    return error ? explain(a, &ring->members, needed, error, fault) : 0;
 }
 
 /* The store's loop drives the ring, and what waits for devices waits for the ring's, too. */
@@ -125,7 +130,7 @@ static void drop_ring(struct plx_attach_ring *ring)
 }
 
 /* ATTACH-20. For one more disk. */
-static int take_ring(struct plx_attach *a, struct plx_fault *fault)
+static int take_ring(struct plx_attach *a, bool needed, struct plx_fault *fault)
 {
     struct plx_attach_ring *ring = &a->ring;
     int error = 0;
@@ -134,7 +139,7 @@ static int take_ring(struct plx_attach *a, struct plx_fault *fault)
         error = find_ring(a, &ring->known, fault);
         if (error)
             return error;
-        error = open_ring(a, ring, fault);
+        error = open_ring(a, ring, needed, fault);
         if (!error)
             error = join_ring(a, ring, fault);
     }
@@ -188,33 +193,33 @@ static int open_engine(struct plx_attach *a, const struct plx_vdi_open_options *
     return error;
 }
 
-/* opened: it was opened before, and closed. Then its epoch is used up. */
-static int open_without(struct plx_attach *a, struct plx_held_vdi *held,
-                        const struct plx_vdi_open_options *open, bool opened,
+/* used_up: it was opened before with this epoch, and closed. */
+static int open_without(struct plx_attach *a, struct plx_opened_vdi *opened,
+                        const struct plx_vdi_open_options *open, bool used_up,
                         struct plx_vdi **ret_vdi, struct plx_fault *fault)
 {
-    const struct plx_registry_lock before = held->lock;
+    const struct plx_registry_lock before = opened->lock;
     struct plx_vdi_open_options anew = *open;
     int error = 0;
 
-    if (opened)
-        error = plx_registry_vdi_takeover(a->registry, &before, before.instance, &held->lock);
+    if (used_up)
+        error = plx_registry_vdi_takeover(a->registry, &before, before.instance, &opened->lock);
     if (error)
         return plx_registry_fault(a->registry, error, fault);
-    anew.epoch = held->lock.epoch;
+    anew.epoch = opened->lock.epoch;
     return open_engine(a, &anew, ret_vdi, fault);
 }
 
-static int open_ringed(struct plx_attach *a, struct plx_held_vdi *held,
-                       const struct plx_vdi_open_options *open, struct plx_vdi **ret_vdi,
-                       struct plx_fault *fault)
+static int open_ringed(struct plx_attach *a, struct plx_opened_vdi *opened,
+                       const struct plx_vdi_open_options *open, bool marked,
+                       struct plx_vdi **ret_vdi, struct plx_fault *fault)
 {
-    int error = take_ring(a, fault);
+    int error = take_ring(a, marked, fault);
 
     if (error)
         return error;
     plx_attach_lock(a);
-    error = plx_ringed_open(a->ring.host, open, ret_vdi, &held->ringed, fault);
+    error = plx_ringed_open(a->ring.host, open, ret_vdi, &opened->ringed, fault);
     plx_attach_unlock(a);
     if (error)
         leave_ring(a);
@@ -240,13 +245,14 @@ static enum plx_ring_setting use_wanted(struct plx_attach *a, const char *id)
 }
 
 /* Begun; the loop goes on with it. */
-static void begin_use(struct plx_attach *a, struct plx_held_vdi *held, enum plx_ring_setting use)
+static void begin_use(struct plx_attach *a, struct plx_opened_vdi *opened,
+                      enum plx_ring_setting use)
 {
     plx_attach_lock(a);
     if (use == PLX_RING_AUTO)
-        plx_ringed_auto(held->ringed);
+        plx_ringed_auto(opened->ringed);
     else
-        plx_ringed_turn(held->ringed, use == PLX_RING_ON);
+        plx_ringed_turn(opened->ringed, use == PLX_RING_ON);
     plx_attach_unlock(a);
 }
 
@@ -265,28 +271,28 @@ static bool was_opened(struct plx_attach *a, const struct plx_registry_vdi *row,
 }
 
 int plx_attach_ring_vdi_open(struct plx_attach *a, const struct plx_registry_vdi *row,
-                             struct plx_held_vdi *held, const struct plx_vdi_open_options *open,
+                             struct plx_opened_vdi *opened, const struct plx_vdi_open_options *open,
                              bool marked, struct plx_vdi **ret_vdi, struct plx_fault *ret_without,
                              struct plx_fault *fault)
 {
     enum plx_ring_setting use = use_wanted(a, row->id);
-    bool opened;
+    bool used_up;
     int error;
 
     ret_without->code = 0;
     if (!marked && use == PLX_RING_OFF)
         return open_engine(a, open, ret_vdi, fault);
-    error = open_ringed(a, held, open, ret_vdi, ret_without);
+    error = open_ringed(a, opened, open, marked, ret_vdi, ret_without);
     if (!error) {
         ret_without->code = 0;
-        begin_use(a, held, use);
+        begin_use(a, opened, use);
         return 0;
     }
     ret_without->code = error;
-    opened = was_opened(a, row, open);
-    if (opened && marked)
+    used_up = was_opened(a, row, open);
+    if (used_up && marked)
         return plx_fault_set(fault, error, "%s", ret_without->text);
-    error = open_without(a, held, open, opened, ret_vdi, fault);
+    error = open_without(a, opened, open, used_up, ret_vdi, fault);
     if (!error && !marked)
         tell_without(a, row->name, ret_without);
     return error;
@@ -299,7 +305,7 @@ static bool ring_has_newer(struct plx_attach *a, const struct plx_vdi_info *info
     const struct plx_ring_chain_options options = {
         .vdi = info->id, .epoch = info->epoch, .mark = info->mark, .position = info->position};
     uint64_t newer = 0;
-    int error = take_ring(a, NULL);
+    int error = take_ring(a, false, NULL);
 
     if (error)
         return true; /* nothing can be forgotten there, either */
@@ -336,52 +342,53 @@ int plx_attach_ring_discard(struct plx_attach *a, const struct plx_vdi_open_opti
 }
 
 void plx_attach_ring_begin(struct plx_attach *a, const struct plx_registry_vdi *row,
-                           struct plx_held_vdi *held)
+                           struct plx_opened_vdi *opened)
 {
     enum plx_ring_setting use = use_wanted(a, row->id);
     struct plx_fault why;
 
-    if (use != PLX_RING_OFF && plx_attach_ring_use(a, held->vdi, use, &why))
+    if (use != PLX_RING_OFF && plx_attach_ring_use(a, opened->vdi, use, &why))
         tell_without(a, row->name, &why);
 }
 
 /* Who has the ring at its disposal drains as long as it takes: its disks are about to be closed. */
-static int drain(struct plx_attach *a, struct plx_held_vdi *held, struct plx_fault *fault)
+static int drain(struct plx_attach *a, struct plx_opened_vdi *opened, struct plx_fault *fault)
 {
     const struct plx_ringed_watch watch = {a->options.rings ? NULL : a->options.draining,
                                            a->options.context};
 
-    return plx_ringed_off_watched(held->ringed, &watch, fault);
+    return plx_ringed_off_watched(opened->ringed, &watch, fault);
 }
 
-int plx_attach_ring_settle(struct plx_attach *a, struct plx_held_vdi *held, struct plx_fault *fault)
+int plx_attach_ring_settle(struct plx_attach *a, struct plx_opened_vdi *opened,
+                           struct plx_fault *fault)
 {
     int error;
 
-    if (!held->ringed || a->options.rings)
+    if (!opened->ringed || a->options.rings)
         return 0;
     plx_attach_lock(a);
-    error = drain(a, held, fault);
+    error = drain(a, opened, fault);
     plx_attach_unlock(a);
     if (!error)
-        plx_attach_ring_end(a, held);
+        plx_attach_ring_end(a, opened);
     return error;
 }
 
-void plx_attach_ring_end(struct plx_attach *a, struct plx_held_vdi *held)
+void plx_attach_ring_end(struct plx_attach *a, struct plx_opened_vdi *opened)
 {
     struct plx_fault what, why;
     struct plx_vdi_info info;
     int error;
 
-    if (!held->ringed)
+    if (!opened->ringed)
         return;
     plx_attach_lock(a);
-    error = drain(a, held, &why);
-    plx_vdi_get_info(held->vdi, &info);
-    plx_ringed_close(held->ringed);
+    error = drain(a, opened, &why);
+    plx_vdi_get_info(opened->vdi, &info);
+    plx_ringed_close(opened->ringed);
     plx_attach_unlock(a);
-    held->ringed = NULL;
+    opened->ringed = NULL;
     if (!error)
         forget(a, &info.id); /* its record names no ring (RINGED-4) */
     leave_ring(a);
@@ -401,7 +408,7 @@ void plx_attach_ring_forget(struct plx_attach *a, const struct plx_uuid *id)
     if (plx_known_ring_get(&a->paths, a->known.identity, &known, NULL))
         return;
     plx_known_ring_done(&known);
-    if (take_ring(a, NULL))
+    if (take_ring(a, false, NULL))
         return; /* 'ring info' shows what is left there of a disk that the store does not have */
     forget(a, id);
     leave_ring(a);
@@ -409,18 +416,19 @@ void plx_attach_ring_forget(struct plx_attach *a, const struct plx_uuid *id)
 
 /* ---- Turned on and off ---- */
 
-static int begin_ringed(struct plx_attach *a, struct plx_held_vdi *held, struct plx_fault *fault)
+static int begin_ringed(struct plx_attach *a, struct plx_opened_vdi *opened,
+                        struct plx_fault *fault)
 {
-    int error = held->unforgotten ? PLX_ERR_STICKY : take_ring(a, fault);
+    int error = opened->unforgotten ? PLX_ERR_STICKY : take_ring(a, false, fault);
 
-    if (held->unforgotten)
+    if (opened->unforgotten)
         plx_fault_set(fault, error,
                       "the ring failed when it was turned off; it can be turned on "
                       "again after the virtual disk was closed");
     if (error)
         return error;
     plx_attach_lock(a);
-    error = plx_ringed_new(a->ring.host, held->vdi, &held->ringed, fault);
+    error = plx_ringed_new(a->ring.host, opened->vdi, &opened->ringed, fault);
     plx_attach_unlock(a);
     if (error)
         leave_ring(a);
@@ -444,20 +452,20 @@ static void name_full_ring(struct plx_attach *a, int error, struct plx_fault *fa
 int plx_attach_ring_use(struct plx_attach *a, struct plx_vdi *vdi, enum plx_ring_setting use,
                         struct plx_fault *fault)
 {
-    struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    struct plx_opened_vdi *opened = plx_attach_opened(a, vdi);
     int error = 0;
 
-    if (use == PLX_RING_OFF && !held->ringed)
+    if (use == PLX_RING_OFF && !opened->ringed)
         return 0;
-    if (!held->ringed)
-        error = begin_ringed(a, held, fault);
+    if (!opened->ringed)
+        error = begin_ringed(a, opened, fault);
     if (error)
         return error;
-    begin_use(a, held, use);
+    begin_use(a, opened, use);
     if (use != PLX_RING_ON)
         return 0;
     plx_attach_lock(a);
-    error = plx_ringed_on(held->ringed, fault);
+    error = plx_ringed_on(opened->ringed, fault);
     if (error)
         name_full_ring(a, error, fault);
     plx_attach_unlock(a);
@@ -466,7 +474,7 @@ int plx_attach_ring_use(struct plx_attach *a, struct plx_vdi *vdi, enum plx_ring
 
 void plx_attach_ring_let_go(struct plx_attach *a, struct plx_vdi *vdi)
 {
-    struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    struct plx_opened_vdi *opened = plx_attach_opened(a, vdi);
     struct plx_ringed_info ringed;
     struct plx_vdi_info info;
 
@@ -475,41 +483,65 @@ void plx_attach_ring_let_go(struct plx_attach *a, struct plx_vdi *vdi)
         return;
     plx_attach_lock(a);
     plx_vdi_get_info(vdi, &info);
-    plx_ringed_close(held->ringed);
+    plx_ringed_close(opened->ringed);
     plx_attach_unlock(a);
-    held->ringed = NULL;
-    held->unforgotten = forget(a, &info.id) != 0;
+    opened->ringed = NULL;
+    opened->unforgotten = forget(a, &info.id) != 0;
     leave_ring(a);
 }
 
 bool plx_attach_ring_info(struct plx_attach *a, struct plx_vdi *vdi,
                           struct plx_ringed_info *ret_info)
 {
-    const struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    const struct plx_opened_vdi *opened = plx_attach_opened(a, vdi);
 
     *ret_info = (struct plx_ringed_info){.on = false};
-    if (!held->ringed)
+    if (!opened->ringed)
         return false;
     plx_attach_lock(a);
-    plx_ringed_get_info(held->ringed, ret_info);
+    plx_ringed_get_info(opened->ringed, ret_info);
     plx_attach_unlock(a);
     return true;
 }
 
-int plx_attach_ring_pause(struct plx_attach *a, struct plx_held_vdi *held, struct plx_fault *fault)
+int plx_attach_ring_pause(struct plx_attach *a, struct plx_opened_vdi *opened,
+                          struct plx_fault *fault)
 {
     int error;
 
-    if (!held->ringed)
+    if (!opened->ringed)
         return 0;
     plx_attach_lock(a);
-    error = plx_ringed_off(held->ringed, fault);
+    error = plx_ringed_off(opened->ringed, fault);
     plx_attach_unlock(a);
     return error;
 }
 
-void plx_attach_ring_resume(struct plx_attach *a, struct plx_held_vdi *held)
+void plx_attach_ring_resume(struct plx_attach *a, struct plx_opened_vdi *opened)
 {
-    if (held->ringed)
-        begin_use(a, held, use_wanted(a, held->lock.vdi));
+    if (opened->ringed)
+        begin_use(a, opened, use_wanted(a, opened->lock.vdi));
+}
+
+int plx_attach_ring_refuse(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_known_ring own;
+    struct plx_slot_scan scan = {0};
+    struct plx_vdi_info info;
+    struct plx_uuid id = {0};
+    int error = plx_known_ring_get(&a->paths, a->known.identity, &own, fault);
+
+    if (error)
+        return error == PLX_ERR_NOT_FOUND ? 0 : error;
+    plx_uuid_parse(own.ring, &id);
+    plx_known_ring_done(&own);
+    for (uint32_t slot = 0; plx_vdi_next_slot(a->store, &scan, &slot) && !error; slot++)
+        if (!plx_vdi_read_info(a->store, slot, &info, NULL) && info.state == PLX_VDI_LIVE &&
+            plx_ring_is_marked(&info.mark) && plx_uuid_equal(&info.mark.ring, &id))
+            error = plx_fault_set(
+                fault, PLX_ERR_BUSY,
+                "%s/%.120s: its newest writes lie in a write-back ring, and no other host could "
+                "use it; 'parallax vdi set %s/%.120s --ring off' brings them to the store",
+                a->known.name, info.name, a->known.name, info.name);
+    return error;
 }

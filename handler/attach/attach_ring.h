@@ -38,6 +38,8 @@ int plx_attach_ring_use(struct plx_attach *attach, struct plx_vdi *vdi, enum plx
 /* Lets go of the ring if it was turned off for the disk for good, and nothing of it is left there.
  */
 void plx_attach_ring_let_go(struct plx_attach *attach, struct plx_vdi *vdi);
+/* BUSY: a virtual disk's newest writes may lie on this host's ring. */
+int plx_attach_ring_refuse(struct plx_attach *attach, struct plx_fault *fault);
 /* False: the disk has no ring. */
 bool plx_attach_ring_info(struct plx_attach *attach, struct plx_vdi *vdi,
                           struct plx_ringed_info *ret_info);

@@ -38,7 +38,7 @@ uint64_t plx_attach_extents_known(struct plx_attach *a)
     return known;
 }
 
-uint64_t plx_attach_keep_unused(struct plx_attach *a)
+uint64_t plx_attach_reserve_extents(struct plx_attach *a)
 {
     uint64_t keep;
 
@@ -185,7 +185,7 @@ int plx_attach_open_store(struct plx_attach *a, struct plx_fault *fault)
 {
     struct plx_store_info info;
     struct plx_store *store;
-    char text[37];
+    char text[PLX_UUID_TEXT];
     int error = read_volumes(a, open_listed, &store, fault);
 
     if (error)

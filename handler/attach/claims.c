@@ -11,53 +11,54 @@
 #include "attach/volumes.h"
 #include "registry/clock.h"
 
-/* ---- Extents that are held ---- */
+/* ---- Extents that this attach owns ---- */
 
-struct plx_held_extent *plx_attach_pop(struct plx_attach *a, struct plx_held_extent **list)
+struct plx_owned_extent *plx_attach_pop(struct plx_attach *a, struct plx_owned_extent **list)
 {
-    struct plx_held_extent *held;
+    struct plx_owned_extent *owned;
 
     pthread_mutex_lock(&a->claims_lock);
-    held = *list;
-    if (held)
-        *list = held->next;
+    owned = *list;
+    if (owned)
+        *list = owned->next;
     pthread_mutex_unlock(&a->claims_lock);
-    return held;
+    return owned;
 }
 
-static void push(struct plx_attach *a, struct plx_held_extent **list, struct plx_held_extent *held)
+static void push(struct plx_attach *a, struct plx_owned_extent **list,
+                 struct plx_owned_extent *owned)
 {
     pthread_mutex_lock(&a->claims_lock);
-    held->next = *list;
-    *list = held;
+    owned->next = *list;
+    *list = owned;
     pthread_mutex_unlock(&a->claims_lock);
 }
 
 void plx_attach_remember_extent(struct plx_attach *a, const struct plx_registry_extent *row,
                                 bool fresh)
 {
-    struct plx_held_extent *held = malloc(sizeof *held);
+    struct plx_owned_extent *owned = malloc(sizeof *owned);
 
-    if (!held)
+    if (!owned)
         return; /* it stays ours in the registry and is taken over like a dead one's */
-    held->row = *row;
-    held->fresh = fresh;
-    push(a, &a->extents, held);
+    owned->row = *row;
+    owned->fresh = fresh;
+    push(a, &a->extents, owned);
 }
 
-/* Removes the extent from the list of held extents and returns it; NULL: not in the list. */
-struct plx_held_extent *plx_attach_forget_extent(struct plx_attach *a, uint64_t no)
+/* Removes the extent from the list of owned extents and returns it; NULL: not in the list. */
+struct plx_owned_extent *plx_attach_forget_extent(struct plx_attach *a, uint64_t no)
 {
-    struct plx_held_extent **link = &a->extents, *held;
+    struct plx_owned_extent **link = &a->extents, *owned;
 
     pthread_mutex_lock(&a->claims_lock);
     while (*link && (*link)->row.no != no)
         link = &(*link)->next;
-    held = *link;
-    if (held)
-        *link = held->next;
+    owned = *link;
+    if (owned)
+        *link = owned->next;
     pthread_mutex_unlock(&a->claims_lock);
-    return held;
+    return owned;
 }
 
 /* ATTACH-10 */
@@ -97,15 +98,15 @@ bool plx_attach_found_doubt(struct plx_attach *a)
 
 static int seal_refused(struct plx_attach *a)
 {
-    struct plx_held_extent *held;
+    struct plx_owned_extent *owned;
     int error = plx_attach_tell_doubt(a, a->claims_registry);
 
-    while (!error && (held = plx_attach_pop(a, &a->refused))) {
-        error = plx_registry_extent_release(a->claims_registry, a->row.id, &held->row);
+    while (!error && (owned = plx_attach_pop(a, &a->refused))) {
+        error = plx_registry_extent_release(a->claims_registry, a->row.id, &owned->row);
         if (error && error != PLX_ERR_FENCED && error != PLX_ERR_INVALID) {
-            push(a, &a->refused, held);
+            push(a, &a->refused, owned);
         } else {
-            free(held);
+            free(owned);
             error = 0;
         }
     }
@@ -114,7 +115,7 @@ static int seal_refused(struct plx_attach *a)
 
 static int ask_registry(struct plx_attach *a, struct plx_claim *claim)
 {
-    uint64_t keep = claim->type == PLX_EXTENT_DATA ? plx_attach_keep_unused(a) : 0; /* INV-8 */
+    uint64_t keep = claim->type == PLX_EXTENT_DATA ? plx_attach_reserve_extents(a) : 0; /* INV-8 */
     int error = claim->stranded ? 0 : seal_refused(a);
 
     if (claim->stranded || error)
@@ -154,7 +155,7 @@ static void claim_extent(void *argument)
     answer = *claim;
     pthread_mutex_unlock(&a->claims_lock);
     answer.error = claim_error(&answer, ask_registry(a, &answer));
-    if (answer.error == PLX_ERR_REGISTRY)
+    if (answer.error == PLX_ERR_REGISTRY || answer.error == PLX_ERR_TURN)
         plx_registry_fault(a->claims_registry, answer.error, &unclaimed);
     answer.device_count = 0;
     if (!answer.error && answer.row.no >= plx_attach_extents_known(a)) { /* ATTACH-7 */
@@ -177,9 +178,10 @@ static void claim_extent(void *argument)
 
 void plx_attach_name_unclaimed(struct plx_attach *a, int error, struct plx_fault *fault)
 {
-    const char *general = plx_error_text(PLX_ERR_REGISTRY);
+    const char *general = plx_error_text(error);
     struct plx_fault what = *fault, why = {0};
-    const char *at = error == PLX_ERR_REGISTRY ? strstr(what.text, general) : NULL;
+    const char *at =
+        error == PLX_ERR_REGISTRY || error == PLX_ERR_TURN ? strstr(what.text, general) : NULL;
 
     if (!a || !at)
         return;
@@ -292,12 +294,12 @@ static void begin_sealing(struct plx_attach *a)
 }
 
 /* ATTACH-10: as it was before it was claimed. */
-static void stay_as_known(struct plx_held_extent *held)
+static void stay_as_known(struct plx_owned_extent *owned)
 {
-    if (held->fresh)
-        held->row.type = PLX_EXTENT_UNUSED;
+    if (owned->fresh)
+        owned->row.type = PLX_EXTENT_UNUSED;
     else
-        held->row.sealed = true;
+        owned->row.sealed = true;
 }
 
 /* ATTACH-10 */
@@ -305,7 +307,7 @@ static void env_extent_refused(struct plx_env *env, struct plx_store *store, uin
                                int error, const char *why)
 {
     struct plx_attach *a = plx_attach_of(env);
-    struct plx_held_extent *held = plx_attach_forget_extent(a, extent);
+    struct plx_owned_extent *owned = plx_attach_forget_extent(a, extent);
     struct plx_fault newer;
 
     if (error == PLX_ERR_REGISTRY) {
@@ -320,12 +322,12 @@ static void env_extent_refused(struct plx_env *env, struct plx_store *store, uin
                       why);
         pthread_mutex_unlock(&a->claims_lock);
     }
-    if (held) {
+    if (owned) {
         if (error == PLX_ERR_REGISTRY)
-            stay_as_known(held);
+            stay_as_known(owned);
         else
-            plx_attach_never_believe(&held->row);
-        push(a, &a->refused, held);
+            plx_attach_never_believe(&owned->row);
+        push(a, &a->refused, owned);
     }
     begin_sealing(a);
 }

@@ -123,8 +123,10 @@ int plx_collecting_judge_slice(struct collect *c, struct plx_collect *mark)
 
 /* ---- Sweeping ---- */
 
-/* An extent of nobody, or of this instance, that is still what it was. *ret_taken: it was nobody's,
- * and is to be given back. */
+/* An extent of nobody, or of this instance, that is still what it was (ATTACH_COLLECT-2). One of
+ * this instance may have been a dead collector's: in its memory blocks were in use that no bitmap
+ * on the store had, and they may have been handed out since. *ret_taken: it was nobody's, and is to
+ * be given back. */
 static int get_extent(struct collect *c, const struct plx_registry_garbage *garbage,
                       struct plx_registry_extent *ret_row, bool *ret_taken, bool *ret_same)
 {

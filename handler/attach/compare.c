@@ -21,7 +21,8 @@
  *     it an error then if the record has another name: the disk is being renamed, or its recovery
  *     completes that (ATTACH-19).
  * COMPARE-7  The registry's own consistency is checked first. A damaged registry is one finding,
- *     and it is compared as far as it can be read.
+ *     and it is compared as far as it can be read. A page that is older than the others is whole
+ *     for SQLite, so what two tables say of one thing is compared, too (EXTENTS-2).
  * COMPARE-8  An owner that the store names and the registry does not know can never be recovered.
  *     So it is an error, unless another instance has taken the disk or extent over in the registry.
  *     That instance, or its recovery, writes its own name into the store. It may have ended before
@@ -160,7 +161,7 @@ static int compare_volumes(struct compare *c)
                 plx_plural(count), c->info.volumes);
     for (size_t i = 0; i < count && i < c->info.volumes; i++) {
         const struct plx_volume_info *volume = &c->info.volume[i];
-        char id[37];
+        char id[PLX_UUID_TEXT];
 
         plx_uuid_text(&volume->id, id);
         if (strcmp(id, list[i].uuid) != 0)
@@ -324,10 +325,16 @@ static int compare_extents(struct compare *c)
     struct plx_registry_extent *list;
     struct plx_extent_range range;
     size_t count, at = 0;
-    int error = plx_registry_extent_list(c->registry, c->row.id, PLX_REGISTRY_ANY, &list, &count);
+    uint64_t torn;
+    int error = plx_registry_extent_torn_ranges(c->registry, c->row.id, &torn);
 
+    if (!error)
+        error = plx_registry_extent_list(c->registry, c->row.id, PLX_REGISTRY_ANY, &list, &count);
     if (error)
         return plx_registry_fault(c->registry, error, c->fault);
+    if (torn) /* COMPARE-7 */
+        differs(c, PLX_FINDING_ERROR, "",
+                "the registry contradicts itself on which extents were ever used" REBUILD);
     for (unsigned r = 0; plx_store_range(c->store, r, &range) && !error; r++) {
         for (uint64_t no = range.first; no < range.first + range.extents && !error; no++) {
             struct plx_registry_extent row = {.no = no}; /* one without a row is unused */
@@ -357,7 +364,7 @@ static void compare_live(struct compare *c, const struct plx_registry_vdi *row,
                          const struct plx_vdi_info *vdi)
 {
     const char *name = vdi->name;
-    char parent[37] = "";
+    char parent[PLX_UUID_TEXT] = "";
 
     if (vdi->parent_seq)
         plx_uuid_text(&vdi->parent, parent);
@@ -407,11 +414,11 @@ static const struct plx_registry_label *find_label(const struct plx_registry_lab
     return NULL;
 }
 
-/* held: COMPARE-6 */
+/* locked: COMPARE-6 */
 static int compare_labels(struct compare *c, const struct plx_vdi_info *vdi, const char *id,
-                          bool held)
+                          bool locked)
 {
-    enum plx_finding_severity severity = held ? PLX_FINDING_INFO : PLX_FINDING_ERROR;
+    enum plx_finding_severity severity = locked ? PLX_FINDING_INFO : PLX_FINDING_ERROR;
     struct plx_labels labels;
     struct plx_registry_label *rows = NULL;
     struct plx_fault why;
@@ -434,13 +441,13 @@ static int compare_labels(struct compare *c, const struct plx_vdi_info *vdi, con
                     "virtual disk %s: label %s names snapshot %llu on the store and %s in the "
                     "registry%s",
                     vdi->name, labels.list[i].name, (unsigned long long)labels.list[i].seq,
-                    row ? "another" : "none", held ? RECOVER : REBUILD);
+                    row ? "another" : "none", locked ? RECOVER : REBUILD);
     }
     for (size_t i = 0; i < count && !error; i++)
         if (!find_label(labels.list, labels.count, rows[i].name))
             differs(c, severity, vdi->name, "virtual disk %s: label %s is only in the registry%s",
                     vdi->name, rows[i].name,
-                    held ? RECOVER : "; 'parallax snap unlabel' removes it");
+                    locked ? RECOVER : "; 'parallax snap unlabel' removes it");
     plx_labels_done(&labels);
     free(rows);
     return error;
@@ -478,7 +485,7 @@ static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *r
 {
     struct plx_registry_vdi row;
     struct plx_fault why;
-    char id[37], what[PLX_NAME_MAX + 16], advice[PLX_OLDER_TEXT];
+    char id[PLX_UUID_TEXT], what[PLX_NAME_MAX + 16], advice[PLX_OLDER_TEXT];
     int error = plx_vdi_read_info(c->store, slot, ret_vdi, &why);
 
     *ret_live = false;
@@ -651,7 +658,7 @@ int plx_attach_compare(struct plx_attach *attach,
 {
     struct compare first = {.attach = attach, .fault = fault}, again;
     bool damaged;
-    char id[37];
+    char id[PLX_UUID_TEXT];
     int error;
 
     first.registry = plx_attach_registry(attach);

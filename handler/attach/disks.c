@@ -16,20 +16,20 @@
 
 /* ATTACH-14. Moves a disk from the list of those that nobody has asked for to that of open disks.
  * id NULL: any disk. Returns NULL if there is none. */
-static struct plx_held_vdi *ask_for(struct plx_attach *a, const char *id)
+static struct plx_opened_vdi *ask_for(struct plx_attach *a, const char *id)
 {
-    struct plx_held_vdi **link = &a->unasked, *held;
+    struct plx_opened_vdi **link = &a->unasked, *opened;
 
     while (*link && id && strcmp((*link)->lock.vdi, id) != 0)
         link = &(*link)->next;
-    held = *link;
-    if (!held)
+    opened = *link;
+    if (!opened)
         return NULL;
-    *link = held->next;
-    held->next = a->vdis;
-    a->vdis = held;
+    *link = opened->next;
+    opened->next = a->vdis;
+    a->vdis = opened;
     a->unasked_changes++;
-    return held;
+    return opened;
 }
 
 /* Whether waiting for the lock is worth it: nobody has it any more, or a command has it. */
@@ -79,7 +79,7 @@ static int lock_left(struct plx_attach *a, const char *vdi, struct plx_registry_
 
     if (error)
         return plx_registry_fault(a->registry, error, fault);
-    if (row.owner != ours.instance || plx_attach_is_held(a, vdi))
+    if (row.owner != ours.instance || plx_attach_is_open(a, vdi))
         return PLX_ERR_BUSY;
     memcpy(ours.vdi, row.id, sizeof ours.vdi);
     ours.epoch = row.epoch;
@@ -140,6 +140,8 @@ static int is_unopened(struct plx_attach *a, bool *ret_unopened, char ret_host[6
     plx_uuid_parse(a->row.uuid, &store);
     error = plx_tenancy_read(device, plx_registry_locks(a->registry), &store, &a->paths, &tenant,
                              fault);
+    if (error == PLX_ERR_CORRUPT) /* nobody is known to have it, as where there is no page */
+        error = 0;
     snprintf(ret_host, 65, "%s", tenant.host_name);
     if (a->not_ours && a->unopened_since && tenant.here)
         return error; /* imported here since: that host sees the lock that is shared (HOLDS-7) */
@@ -239,17 +241,17 @@ void plx_attach_release_instant(struct plx_attach *a, uint64_t hold)
 static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *row,
                          const char *snapshot, struct plx_vdi **ret_vdi, struct plx_fault *fault)
 {
-    struct plx_held_vdi *held;
+    struct plx_opened_vdi *opened;
     struct plx_vdi *vdi;
     uint64_t seq;
     int error = plx_attach_snapshot_resolve(a, row->name, snapshot, &seq, fault);
 
     if (error)
         return error;
-    held = plx_attach_new_held(fault);
-    if (!held)
+    opened = plx_attach_new_opened(fault);
+    if (!opened)
         return PLX_ERR_NOMEM;
-    error = plx_attach_hold_instant(a, row->id, seq, &held->hold, fault);
+    error = plx_attach_hold_instant(a, row->id, seq, &opened->hold, fault);
     if (!error)
         error = plx_attach_check_door(a, row, fault);
     if (!error) {
@@ -260,11 +262,11 @@ static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *ro
             error = plx_attach_explain_missing(a, row, snapshot, seq, fault);
     }
     if (error) {
-        plx_attach_release_instant(a, held->hold);
-        free(held);
+        plx_attach_release_instant(a, opened->hold);
+        free(opened);
         return error;
     }
-    plx_attach_hold_vdi(a, held, vdi);
+    plx_attach_enter_opened(a, opened, vdi);
     *ret_vdi = vdi;
     return 0;
 }
@@ -272,38 +274,38 @@ static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *ro
 void plx_attach_look_at_clock(struct plx_attach *a, struct plx_vdi *vdi,
                               struct plx_vdi_clock *ret_clock)
 {
-    plx_attach_held_clock(a, plx_attach_held(a, vdi), false, ret_clock);
+    plx_attach_clock_look(a, plx_attach_opened(a, vdi), false, ret_clock);
 }
 
 int plx_attach_resume(struct plx_attach *a, struct plx_vdi *vdi, struct plx_fault *fault)
 {
-    struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    struct plx_opened_vdi *opened = plx_attach_opened(a, vdi);
     char why[PLX_DOUBT_TEXT];
     struct plx_vdi_clock clock;
     int error;
 
-    plx_attach_held_clock(a, held, false, &clock);
+    plx_attach_clock_look(a, opened, false, &clock);
     plx_witness_text(&clock.witness, &clock.now, &clock.ends, why);
-    error = plx_attach_clock_resume(a, held, &clock);
+    error = plx_attach_clock_resume(a, opened, &clock);
     if (!error)
-        error = plx_registry_event_add(a->registry, "vdi resume", held->lock.vdi, why);
+        error = plx_registry_event_add(a->registry, "vdi resume", opened->lock.vdi, why);
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
 /* ATTACH-9, for a disk that this instance has just locked. recovers: its last holder did not close
  * it. */
-int plx_attach_check_locked(struct plx_attach *a, const struct plx_registry_lock *held,
+int plx_attach_check_locked(struct plx_attach *a, const struct plx_registry_lock *lock,
                             bool recovers, bool *ret_marked, struct plx_fault *fault)
 {
     struct plx_registry_vdi row;
     struct plx_vdi_info info;
-    int error = plx_registry_vdi_get_by_id(a->registry, held->vdi, &row);
+    int error = plx_registry_vdi_get_by_id(a->registry, lock->vdi, &row);
 
     if (error)
         return plx_registry_fault(a->registry, error, fault);
     if (!recovers) { /* the row as it was before locking raised the epoch */
         row.owner = 0;
-        row.epoch = held->epoch - 1;
+        row.epoch = lock->epoch - 1;
     }
     plx_attach_lock(a);
     error = recovers ? plx_door_read_taken(a->store, &row, &info, fault)
@@ -352,7 +354,7 @@ static int refuse_ringless(struct plx_attach *a, const struct plx_registry_vdi *
 
 /* Of a disk that this instance has locked, and the engine could not open. */
 static int opening_failed(struct plx_attach *a, const struct plx_registry_vdi *row,
-                          struct plx_held_vdi *held, bool take_over, int error,
+                          struct plx_opened_vdi *opened, bool take_over, int error,
                           struct plx_fault *fault)
 {
     struct plx_registry_store now;
@@ -363,15 +365,15 @@ static int opening_failed(struct plx_attach *a, const struct plx_registry_vdi *r
         now.doubt[0])
         plx_fault_set(fault, error, "%s/%.150s cannot be opened: %.255s%s", a->known.name,
                       row->name, now.doubt, plx_registry_doubt_advice(&now));
-    plx_attach_clock_end(a, held);
+    plx_attach_clock_end(a, opened);
     /* ATTACH-2: the lock stays if the record may name this instance. */
     plx_attach_lock(a);
     read = plx_vdi_read_info(a->store, row->slot, &info, NULL) == 0;
     plx_attach_unlock(a);
     if (read && info.owner != a->instance.row.id && !take_over)
         /* ATTACH-9: it may have been opened and closed, without its ring. */
-        plx_attach_unlock_closed(a, &held->lock, row->slot, plx_attach_closings(a));
-    free(held);
+        plx_attach_unlock_closed(a, &opened->lock, row->slot, plx_attach_closings(a));
+    free(opened);
     return error;
 }
 
@@ -383,54 +385,54 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
                                         .overwrite = options->overwrite,
                                         .quiet_ns = options->quiet_ns};
     struct plx_vdi_clock clock;
-    struct plx_held_vdi *held = ask_for(a, row->id);
+    struct plx_opened_vdi *opened = ask_for(a, row->id);
     struct plx_fault without = {0};
     struct plx_vdi *vdi;
     bool marked;
     int error;
 
-    if (held) {
+    if (opened) {
         bool suits;
 
         plx_attach_lock(a);
-        suits = plx_vdi_use(held->vdi, &open);
+        suits = plx_vdi_use(opened->vdi, &open);
         plx_attach_unlock(a);
-        *ret_vdi = held->vdi;
+        *ret_vdi = opened->vdi;
         if (suits) {
-            plx_attach_ring_begin(a, row, held);
+            plx_attach_ring_begin(a, row, opened);
             return 0;
         }
-        plx_attach_vdi_close(a, held->vdi); /* on failure lock_left() has the lock */
+        plx_attach_vdi_close(a, opened->vdi); /* on failure lock_left() has the lock */
     }
-    held = plx_attach_new_held(fault);
-    if (!held)
+    opened = plx_attach_new_opened(fault);
+    if (!opened)
         return PLX_ERR_NOMEM;
-    error = plx_attach_lock_vdi(a, row, &held->lock, &open.take_over, fault);
+    error = plx_attach_lock_vdi(a, row, &opened->lock, &open.take_over, fault);
     if (error) {
-        free(held);
+        free(opened);
         return error;
     }
-    a->tried = held->lock;
-    error = plx_attach_check_locked(a, &held->lock, open.take_over, &marked, fault);
+    a->tried = opened->lock;
+    error = plx_attach_check_locked(a, &opened->lock, open.take_over, &marked, fault);
     if (!error)
-        error = plx_attach_clock_begin(a, held, &open.witness, fault);
+        error = plx_attach_clock_begin(a, opened, &open.witness, fault);
     if (error) {
         if (!open.take_over)
-            plx_registry_vdi_unlock(a->registry, &held->lock, NULL);
-        free(held);
+            plx_registry_vdi_unlock(a->registry, &opened->lock, NULL);
+        free(opened);
         return error;
     }
     open.slot = row->slot;
     open.name = row->name; /* ATTACH-19 */
-    open.epoch = held->lock.epoch;
+    open.epoch = opened->lock.epoch;
     error = options->discard_ring
                 ? plx_attach_ring_discard(a, &open, marked, options->discard_aside, &vdi, fault)
-                : plx_attach_ring_vdi_open(a, row, held, &open, marked, &vdi, &without, fault);
+                : plx_attach_ring_vdi_open(a, row, opened, &open, marked, &vdi, &without, fault);
     if (error)
-        return opening_failed(a, row, held, open.take_over, error, fault);
-    plx_attach_hold_vdi(a, held, vdi);
-    held->behind = open.take_over ? plx_attach_settle_from(plx_attach_newest_of(a, vdi)) : 0;
-    plx_attach_held_clock(a, held, false, &clock);
+        return opening_failed(a, row, opened, open.take_over, error, fault);
+    plx_attach_enter_opened(a, opened, vdi);
+    opened->behind = open.take_over ? plx_attach_settle_from(plx_attach_newest_of(a, vdi)) : 0;
+    plx_attach_clock_look(a, opened, false, &clock);
     if (marked && without.code)
         return refuse_ringless(a, row, vdi, &without, fault);
     *ret_vdi = vdi;
@@ -444,7 +446,7 @@ static int drain_first(struct plx_attach *a, const char *name,
                        struct plx_fault *fault)
 {
     struct plx_fault why = {0};
-    int error = plx_attach_ring_settle(a, plx_attach_held(a, *ret_vdi), &why);
+    int error = plx_attach_ring_settle(a, plx_attach_opened(a, *ret_vdi), &why);
 
     if (!error || (options->only_thins && plx_error_class(error) == PLX_CLASS_NOSPACE))
         return 0; /* closing tries again */
@@ -500,48 +502,48 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
 
 int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
 {
-    struct plx_held_vdi *held = plx_attach_held(a, vdi), **link = &a->vdis;
+    struct plx_opened_vdi *opened = plx_attach_opened(a, vdi), **link = &a->vdis;
     struct plx_vdi_clock clock;
     struct plx_vdi_info info;
     int error;
 
-    plx_attach_ring_end(a, held);
+    plx_attach_ring_end(a, opened);
     if (!plx_vdi_is_snapshot(vdi))
-        plx_attach_held_clock(a, held, true, &clock);
+        plx_attach_clock_look(a, opened, true, &clock);
     plx_attach_lock(a);
     plx_vdi_get_info(vdi, &info);
     error = plx_vdi_close(vdi);
     plx_attach_unlock(a);
-    plx_attach_clock_end(a, held);
-    if (!error && held->behind)
-        error = plx_attach_settle(a, &held->lock, &info, held->behind, NULL);
-    if (!error && held->lock.instance) /* ATTACH-2 */
-        error = plx_attach_unlock_closed(a, &held->lock, info.slot, plx_attach_closings(a));
-    plx_attach_release_instant(a, held->hold);
-    while (*link != held)
+    plx_attach_clock_end(a, opened);
+    if (!error && opened->behind)
+        error = plx_attach_settle(a, &opened->lock, &info, opened->behind, NULL);
+    if (!error && opened->lock.instance) /* ATTACH-2 */
+        error = plx_attach_unlock_closed(a, &opened->lock, info.slot, plx_attach_closings(a));
+    plx_attach_release_instant(a, opened->hold);
+    while (*link != opened)
         link = &(*link)->next;
-    *link = held->next;
-    free(held);
+    *link = opened->next;
+    free(opened);
     return error;
 }
 
 /* ATTACH-14 */
 int plx_attach_vdi_leave(struct plx_attach *a, struct plx_vdi *vdi)
 {
-    struct plx_held_vdi *held = plx_attach_held(a, vdi), **link = &a->vdis;
+    struct plx_opened_vdi *opened = plx_attach_opened(a, vdi), **link = &a->vdis;
     int error;
 
-    if (!a->options.reopens || plx_vdi_is_snapshot(vdi) || held->ringed)
+    if (!a->options.reopens || plx_vdi_is_snapshot(vdi) || opened->ringed)
         return plx_attach_vdi_close(a, vdi);
     plx_attach_lock(a);
     error = plx_vdi_rest(vdi);
     plx_attach_unlock(a);
     if (error)
         return plx_attach_vdi_close(a, vdi);
-    while (*link != held)
+    while (*link != opened)
         link = &(*link)->next;
-    *link = held->next;
-    plx_attach_wait_to_be_asked(a, held);
+    *link = opened->next;
+    plx_attach_wait_to_be_asked(a, opened);
     return 0;
 }
 
@@ -549,7 +551,7 @@ unsigned plx_attach_unasked(const struct plx_attach *a, uint64_t *ret_changes)
 {
     unsigned count = 0;
 
-    for (const struct plx_held_vdi *held = a->unasked; held; held = held->next)
+    for (const struct plx_opened_vdi *opened = a->unasked; opened; opened = opened->next)
         count++;
     if (ret_changes)
         *ret_changes = a->unasked_changes;
@@ -558,17 +560,17 @@ unsigned plx_attach_unasked(const struct plx_attach *a, uint64_t *ret_changes)
 
 static void let_go(struct plx_attach *a, const char *id)
 {
-    struct plx_held_vdi *held = ask_for(a, id);
+    struct plx_opened_vdi *opened = ask_for(a, id);
     struct plx_vdi_info info;
     struct plx_fault why;
     int error;
 
-    if (!held)
+    if (!opened)
         return;
     plx_attach_lock(a);
-    plx_vdi_get_info(held->vdi, &info);
+    plx_vdi_get_info(opened->vdi, &info);
     plx_attach_unlock(a);
-    error = plx_attach_vdi_close(a, held->vdi);
+    error = plx_attach_vdi_close(a, opened->vdi);
     if (!error)
         return;
     plx_fault_set(&why, error, "virtual disk %s: cannot be closed; the next opening recovers it",
@@ -580,9 +582,9 @@ static void let_go(struct plx_attach *a, const char *id)
  * change (ATTACH-13). */
 void plx_attach_let_all_go(struct plx_attach *a)
 {
-    for (struct plx_held_vdi *held = a->unasked; held; held = held->next) {
+    for (struct plx_opened_vdi *opened = a->unasked; opened; opened = opened->next) {
         plx_attach_lock(a);
-        plx_vdi_begin_close(held->vdi);
+        plx_vdi_begin_close(opened->vdi);
         plx_attach_unlock(a);
     }
     a->together = true;

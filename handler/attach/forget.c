@@ -180,10 +180,12 @@ static bool leads_to_blocks(const struct plx_finding *finding)
            strcmp(finding->kind, "more") == 0;
 }
 
-/* FORGET-5 */
+/* FORGET-5. Of damage that several disks have, the first one speaks for all: what it hides of the
+ * others, they have in common. */
 static bool hides_blocks(const struct accept *accept, const struct plx_finding *finding)
 {
-    return leads_to_blocks(finding) && (!finding->id || !went_back(accept, finding->id));
+    return leads_to_blocks(finding) && !finding->also &&
+           (!finding->id || !went_back(accept, finding->id));
 }
 
 /* FORGET-7 */
@@ -265,7 +267,7 @@ static int accept_alone(struct plx_attach *attach, struct accept *accept,
     const struct plx_check_options whose = {
         .finding = on_finding, .context = accept, .watch = *watch};
     const struct plx_check_options unguarded = {.unguarded = seal,
-                                                .held = true,
+                                                .owned = true,
                                                 .leave_out = is_another,
                                                 .context = accept,
                                                 .watch = *watch};

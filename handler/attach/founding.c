@@ -121,11 +121,12 @@ static int refuse_rowless(struct plx_device *device, struct plx_fault *fault)
                : 0;
 }
 
-static int refuse_contents(struct plx_device *device, struct plx_fault *fault)
+static int refuse_contents(const struct plx_paths *paths, struct plx_device *device,
+                           struct plx_fault *fault)
 {
     int error = refuse_rowless(device, fault);
 
-    return error ? error : plx_occupied_refuse_data(device, fault);
+    return error ? error : plx_occupied_refuse_data(paths, device, fault);
 }
 
 /* FOUNDING-1 */
@@ -148,7 +149,7 @@ static int format_volumes(const struct plx_paths *paths, const char *const *name
     if (!error)
         error = plx_occupied_refuse(paths, volumes->devices, count, unused, patience, fault);
     for (unsigned i = 0; i < count && !options->force && !error; i++)
-        error = refuse_contents(volumes->devices[i], fault);
+        error = refuse_contents(paths, volumes->devices[i], fault);
     return error ? error
                  : plx_store_format(volumes->devices, count, &format, &env, ret_info, fault);
 }
@@ -246,4 +247,41 @@ int plx_founding_format(const char *state_dir, const char *const *names, unsigne
     plx_known_done(&known);
     free(paths);
     return error;
+}
+
+/* ---- Looked at ---- */
+
+int plx_founding_open(const struct plx_known *known, const struct plx_device_open_options *open,
+                      const struct plx_store_options *options, struct plx_env *env,
+                      struct plx_store **ret_store, struct plx_fault *fault)
+{
+    struct plx_device *devices[PLX_VOLUMES_MAX];
+    int error = plx_volumes_open_paths((const char *const *)known->volume, known->volumes, open,
+                                       devices, fault);
+
+    if (error)
+        return error;
+    plx_attach_init_env(env);
+    error = plx_store_open(devices, known->volumes, options, env, ret_store, fault);
+    if (error)
+        plx_volumes_close(devices, known->volumes);
+    return error;
+}
+
+int plx_founding_look(const struct plx_known *known,
+                      void (*look)(void *context, struct plx_store *store), void *context,
+                      const struct plx_patience *patience, struct plx_fault *fault)
+{
+    const struct plx_device_open_options open = {
+        .read_only = true, .beside = true, .patience = patience};
+    struct plx_store *store;
+    struct plx_env env;
+    int error =
+        plx_founding_open(known, &open, &(struct plx_store_options){0}, &env, &store, fault);
+
+    if (error)
+        return error;
+    look(context, store);
+    plx_store_close(store);
+    return 0;
 }

@@ -26,6 +26,12 @@ int plx_founding_identify(const struct plx_paths *paths, const char *const *name
                           const struct plx_patience *patience, struct plx_known *ret_known,
                           struct plx_fault *fault);
 
+/* Opens the store on these volumes, whoever has it, to read, and has somebody look at it. What its
+ * host writes meanwhile may not be seen. */
+int plx_founding_look(const struct plx_known *known,
+                      void (*look)(void *context, struct plx_store *store), void *context,
+                      const struct plx_patience *patience, struct plx_fault *fault);
+
 struct plx_founding_import {
     const char *name; /* that it is to have here; NULL: the one it has here, or its own */
     /* The operator's word that this host, which has it, is off (tenancy.h); NULL: the store is not

@@ -30,7 +30,7 @@ static int run_request(struct plx_attach *a, struct plx_vdi *vdi, struct plx_req
 int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *label, uint64_t seq,
                      uint64_t time_ns, struct plx_fault *fault)
 {
-    struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    struct plx_opened_vdi *opened = plx_attach_opened(a, vdi);
     struct plx_request request = {.op = PLX_LABEL, .seq = seq, .remove = seq == 0};
     struct plx_registry_label row;
     struct plx_vdi_info info;
@@ -44,7 +44,7 @@ int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *labe
     plx_attach_lock(a);
     plx_vdi_get_info(vdi, &info);
     plx_attach_unlock(a);
-    error = plx_registry_label_get(a->registry, held->lock.vdi, label, &row);
+    error = plx_registry_label_get(a->registry, opened->lock.vdi, label, &row);
     if (error && error != PLX_ERR_NOT_FOUND)
         return plx_registry_fault(a->registry, error, fault);
     if (request.remove) {
@@ -61,15 +61,15 @@ int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *labe
     } else if ((error = plx_registry_has_room(a->registry))) { /* before the log hears of it */
         return plx_registry_fault(a->registry, error, fault);
     }
-    newest = plx_attach_newest_of(a, held->vdi);
+    newest = plx_attach_newest_of(a, opened->vdi);
     error = run_request(a, vdi, &request, fault);
     if (error)
         return error;
     row = (struct plx_registry_label){.seq = seq, .time_ns = time_ns};
     snprintf(row.name, sizeof row.name, "%s", label);
-    error = request.remove ? plx_registry_label_remove(a->registry, &held->lock, label)
-                           : plx_registry_label_set(a->registry, &held->lock, &row);
-    plx_attach_note_told(held, newest, error);
+    error = request.remove ? plx_registry_label_remove(a->registry, &opened->lock, label)
+                           : plx_registry_label_set(a->registry, &opened->lock, &row);
+    plx_attach_note_told(opened, newest, error);
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
@@ -77,13 +77,13 @@ int plx_attach_resize(struct plx_attach *a, struct plx_vdi *vdi, uint64_t size_b
                       struct plx_fault *fault)
 {
     struct plx_request request = {.op = PLX_RESIZE, .length = size_bytes};
-    struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    struct plx_opened_vdi *opened = plx_attach_opened(a, vdi);
     int error = run_request(a, vdi, &request, fault);
 
     if (error)
         return error;
-    error = plx_registry_vdi_resize(a->registry, &held->lock, size_bytes);
-    plx_attach_note_told(held, plx_attach_newest_of(a, held->vdi), error);
+    error = plx_registry_vdi_resize(a->registry, &opened->lock, size_bytes);
+    plx_attach_note_told(opened, plx_attach_newest_of(a, opened->vdi), error);
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
@@ -92,7 +92,7 @@ int plx_attach_resize(struct plx_attach *a, struct plx_vdi *vdi, uint64_t size_b
 int plx_attach_protect(struct plx_attach *a, struct plx_vdi *vdi,
                        const struct plx_protection *protection, struct plx_fault *fault)
 {
-    struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    struct plx_opened_vdi *opened = plx_attach_opened(a, vdi);
     int error;
 
     plx_attach_lock(a);
@@ -100,8 +100,8 @@ int plx_attach_protect(struct plx_attach *a, struct plx_vdi *vdi,
     plx_attach_unlock(a);
     if (error)
         return error;
-    error = plx_policy_keep(a->registry, held->lock.vdi, protection);
-    plx_attach_note_told(held, plx_attach_newest_of(a, held->vdi), error);
+    error = plx_policy_keep(a->registry, opened->lock.vdi, protection);
+    plx_attach_note_told(opened, plx_attach_newest_of(a, opened->vdi), error);
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
@@ -136,7 +136,7 @@ static int choose_label(struct plx_attach *a, const char *vdi, char ret_label[PL
 }
 
 /* What the registry is to know of it. */
-static int enter_rewind(struct plx_attach *a, struct plx_held_vdi *held, uint64_t seq,
+static int enter_rewind(struct plx_attach *a, struct plx_opened_vdi *opened, uint64_t seq,
                         const char *label, const struct plx_snapshot_info *before)
 {
     struct plx_registry_label row = {.seq = before->seq, .time_ns = before->time_ns};
@@ -146,32 +146,39 @@ static int enter_rewind(struct plx_attach *a, struct plx_held_vdi *held, uint64_
     snprintf(row.name, sizeof row.name, "%s", label);
     snprintf(detail, sizeof detail, "to snapshot %llu; before: %llu, %s", (unsigned long long)seq,
              (unsigned long long)before->seq, label);
-    error = plx_registry_label_set(a->registry, &held->lock, &row);
+    error = plx_registry_label_set(a->registry, &opened->lock, &row);
     return error ? error
-                 : plx_registry_event_add(a->registry, "vdi rewind", held->lock.vdi, detail);
+                 : plx_registry_event_add(a->registry, "vdi rewind", opened->lock.vdi, detail);
 }
 
 /* The engine's own refusal, with the way out. Some rewinds can be forgotten without all of them,
  * but which depends on what each went to (RECLAIM-9); what is advised here goes whatever they
  * were. */
-static int check_rewinds(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
-                         struct plx_fault *fault)
+int plx_attach_rewinds_refuse(const struct plx_attach *a, const struct plx_vdi_info *vdi,
+                              uint64_t seq, struct plx_fault *fault)
 {
     const char *store = a->known.name;
-    struct plx_vdi_info info;
 
-    plx_attach_lock(a);
-    plx_vdi_get_info(vdi, &info);
-    plx_attach_unlock(a);
-    if (info.rewinds_held < PLX_REWINDS_MAX)
+    if (vdi->rewinds_held < PLX_REWINDS_MAX)
         return 0;
     return plx_fault_set(
         fault, PLX_ERR_INVALID,
         "%s/%.64s was rewound %u times, as often as its record can hold; clone the snapshot "
         "('parallax vdi clone %s/%.64s@%llu %s/NEW') and use the clone, or give up all of its "
         "history: 'parallax snap create %s/%.64s', then 'parallax snap delete %s/%.64s@.. --force'",
-        store, info.name, PLX_REWINDS_MAX, store, info.name, (unsigned long long)seq, store, store,
-        info.name, store, info.name);
+        store, vdi->name, PLX_REWINDS_MAX, store, vdi->name, (unsigned long long)seq, store, store,
+        vdi->name, store, vdi->name);
+}
+
+static int check_rewinds(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
+                         struct plx_fault *fault)
+{
+    struct plx_vdi_info info;
+
+    plx_attach_lock(a);
+    plx_vdi_get_info(vdi, &info);
+    plx_attach_unlock(a);
+    return plx_attach_rewinds_refuse(a, &info, seq, fault);
 }
 
 /* The newest snapshot is the state before the rewind now, and would be the answer to "as it was a
@@ -189,14 +196,17 @@ static int rewind_on_store(struct plx_attach *a, struct plx_vdi *vdi, uint64_t s
                            char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before,
                            struct plx_fault *fault)
 {
-    struct plx_rewind_options options = {.seq = seq, .label = ret_label};
-    struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    struct plx_rewind_options options = {.seq = seq,
+                                         .label = ret_label,
+                                         .interrupted = a->options.interrupted,
+                                         .context = a->options.context};
+    struct plx_opened_vdi *opened = plx_attach_opened(a, vdi);
     int error = check_rewinds(a, vdi, seq, fault), stopped;
 
     *ret_before = (struct plx_snapshot_info){0};
     if (error)
         return error;
-    error = choose_label(a, held->lock.vdi, ret_label);
+    error = choose_label(a, opened->lock.vdi, ret_label);
     if (!error)
         error = plx_registry_has_room(a->registry);
     if (error)
@@ -205,12 +215,12 @@ static int rewind_on_store(struct plx_attach *a, struct plx_vdi *vdi, uint64_t s
     error = plx_vdi_rewind(vdi, &options, ret_before, fault);
     plx_attach_unlock(a);
     if (ret_before->seq) /* the label, perhaps */
-        plx_attach_note_told(held, ret_before->seq, error);
+        plx_attach_note_told(opened, ret_before->seq, error);
     if (error)
         return error;
     stopped = snapshot_behind(a, vdi, fault);
-    error = enter_rewind(a, held, seq, ret_label, ret_before);
-    plx_attach_note_told(held, ret_before->seq, error);
+    error = enter_rewind(a, opened, seq, ret_label, ret_before);
+    plx_attach_note_told(opened, ret_before->seq, error);
     return error ? plx_registry_fault(a->registry, error, fault) : stopped;
 }
 
@@ -218,13 +228,13 @@ int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
                       char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before,
                       struct plx_fault *fault)
 {
-    struct plx_held_vdi *held = plx_attach_held(a, vdi);
-    int error = plx_attach_ring_pause(a, held, fault);
+    struct plx_opened_vdi *opened = plx_attach_opened(a, vdi);
+    int error = plx_attach_ring_pause(a, opened, fault);
 
     *ret_before = (struct plx_snapshot_info){0};
     if (!error)
         error = rewind_on_store(a, vdi, seq, ret_label, ret_before, fault);
-    plx_attach_ring_resume(a, held);
+    plx_attach_ring_resume(a, opened);
     return error;
 }
 
@@ -255,7 +265,7 @@ int plx_attach_release_dead(struct plx_attach *a, const char *vdi, struct plx_fa
 
 /* Enters the intent to let snapshots of the disk go. thin NULL: the disk is to be deleted. BUSY: a
  * process reads snapshots that cannot enter holds (ATTACH-16). */
-int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock *held,
+int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock *lock,
                             const struct plx_thin *thin, uint64_t **ret_kept, size_t *ret_count,
                             struct plx_fault *fault)
 {
@@ -263,15 +273,15 @@ int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock
 
     *ret_kept = NULL;
     *ret_count = 0;
-    error = thin ? plx_registry_intent_begin(a->registry, held, thin->marks, thin->mark_count,
+    error = thin ? plx_registry_intent_begin(a->registry, lock, thin->marks, thin->mark_count,
                                              ret_kept, ret_count)
-                 : plx_registry_intent_begin_whole(a->registry, held);
+                 : plx_registry_intent_begin_whole(a->registry, lock);
     if (error)
         return plx_registry_fault(a->registry, error, fault);
     if ((thin && thin->dry_run) || !plx_hold_is_shared(plx_registry_locks(a->registry)))
         return 0;
     free(*ret_kept);
-    plx_registry_intent_end(a->registry, held);
+    plx_registry_intent_end(a->registry, lock);
     return plx_fault_set(fault, PLX_ERR_BUSY,
                          "store %s: a process that cannot write to its volume reads snapshots, and "
                          "none goes until it has ended",
@@ -279,23 +289,23 @@ int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock
 }
 
 /* ATTACH-4: a label that the registry does not know would not be kept. */
-static int catch_up(struct plx_attach *a, struct plx_held_vdi *held, struct plx_fault *fault)
+static int catch_up(struct plx_attach *a, struct plx_opened_vdi *opened, struct plx_fault *fault)
 {
     struct plx_vdi_info info;
     int error;
 
-    if (!held->behind)
+    if (!opened->behind)
         return 0;
     plx_attach_lock(a);
-    plx_vdi_get_info(held->vdi, &info);
+    plx_vdi_get_info(opened->vdi, &info);
     plx_attach_unlock(a);
-    error = plx_attach_settle(a, &held->lock, &info, held->behind, fault);
-    held->behind = error ? held->behind : 0;
+    error = plx_attach_settle(a, &opened->lock, &info, opened->behind, fault);
+    opened->behind = error ? opened->behind : 0;
     return error;
 }
 
 /* With their snapshots, and after them: a label that is left over says too much, not too little. */
-static int remove_labels(struct plx_attach *a, struct plx_held_vdi *held,
+static int remove_labels(struct plx_attach *a, struct plx_opened_vdi *opened,
                          const struct plx_thin *thin, struct plx_fault *fault)
 {
     int error = 0;
@@ -306,15 +316,15 @@ static int remove_labels(struct plx_attach *a, struct plx_held_vdi *held,
 
         if (!mark->gone || !mark->label)
             continue;
-        error = plx_registry_label_get(a->registry, held->lock.vdi, mark->label, &row);
+        error = plx_registry_label_get(a->registry, opened->lock.vdi, mark->label, &row);
         if (error && error != PLX_ERR_NOT_FOUND)
             plx_registry_fault(a->registry, error, fault);
         else
             error = !error && row.seq == mark->seq
-                        ? plx_attach_label(a, held->vdi, mark->label, 0, 0, fault)
+                        ? plx_attach_label(a, opened->vdi, mark->label, 0, 0, fault)
                         : 0;
     }
-    plx_attach_note_told(held, plx_attach_newest_of(a, held->vdi), error);
+    plx_attach_note_told(opened, plx_attach_newest_of(a, opened->vdi), error);
     return error;
 }
 
@@ -332,7 +342,7 @@ bool plx_attach_history_waits(struct plx_attach *a, const struct plx_vdi *vdi,
 int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_thin *thin,
                     struct plx_thinned *ret_thinned, struct plx_fault *fault)
 {
-    struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    struct plx_opened_vdi *opened = plx_attach_opened(a, vdi);
     struct plx_thin slice = *thin;
     struct plx_vdi_info before, after;
     uint64_t *kept = NULL;
@@ -345,12 +355,12 @@ int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_
         *ret_thinned = (struct plx_thinned){.upto = thin->after, .waits = true};
         return 0;
     }
-    error = catch_up(a, held, fault);
+    error = catch_up(a, opened, fault);
     if (!error)
-        error = plx_attach_release_dead(a, held->lock.vdi, fault);
+        error = plx_attach_release_dead(a, opened->lock.vdi, fault);
     if (error)
         return error;
-    error = plx_attach_begin_intent(a, &held->lock, thin, &kept, &slice.kept_count, fault);
+    error = plx_attach_begin_intent(a, &opened->lock, thin, &kept, &slice.kept_count, fault);
     if (!error) {
         slice.kept = kept;
         plx_attach_lock(a);
@@ -364,14 +374,14 @@ int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_
     }
     if (!thin->dry_run) {
         struct plx_fault why;
-        int left = remove_labels(a, held, thin, error ? &why : fault);
+        int left = remove_labels(a, opened, thin, error ? &why : fault);
 
         error = error ? error : left;
     }
     if (error) /* snapshots may have gone whose labels stay: closing looks (ATTACH-4) */
-        plx_attach_note_told(held, plx_attach_newest_of(a, vdi), error);
-    ended = error ? plx_registry_intent_leave(a->registry, &held->lock) /* HOLDS-8 */
-                  : plx_registry_intent_end(a->registry, &held->lock);
+        plx_attach_note_told(opened, plx_attach_newest_of(a, vdi), error);
+    ended = error ? plx_registry_intent_leave(a->registry, &opened->lock) /* HOLDS-8 */
+                  : plx_registry_intent_end(a->registry, &opened->lock);
     return ended && !error ? plx_registry_fault(a->registry, ended, fault) : error;
 }
 
@@ -380,7 +390,7 @@ int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_
 static int claimable_room(struct plx_attach *a, uint64_t enough, const struct plx_store_info *info,
                           uint64_t *ret_blocks)
 {
-    uint64_t keep = plx_attach_keep_unused(a), few = plx_div_up(enough, info->extent_blocks);
+    uint64_t keep = plx_attach_reserve_extents(a), few = plx_div_up(enough, info->extent_blocks);
     int error = plx_registry_extent_room(a->registry, a->row.id, keep, few, ret_blocks);
 
     if (!error && *ret_blocks < enough && few < info->extents)
@@ -418,11 +428,6 @@ uint64_t plx_attach_low_blocks(struct plx_attach *a)
     plx_attach_unlock(a);
     extents = plx_max_u64(1, plx_min_u64(info.extents / LOW_SHARE, LOW_EXTENTS_MAX));
     return extents * info.extent_blocks;
-}
-
-uint64_t plx_attach_reserve_extents(struct plx_attach *a)
-{
-    return plx_attach_keep_unused(a);
 }
 
 int plx_attach_move_room(struct plx_attach *a, struct plx_fault *fault)

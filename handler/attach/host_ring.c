@@ -7,12 +7,12 @@
  *     hold anything goes only by the operator's word that nobody needs it. --force does not state
  *     that: it stands for what was set aside, for members that cannot be read, and for a ring of
  *     another host, all of which no record names.
- * HOST_RING-3  The members are held exclusively before the store is asked. So no handler marks a
+ * HOST_RING-3  The members are locked exclusively before the store is asked. So no handler marks a
  *     disk with the ring in between.
  * HOST_RING-4  The ring is erased first, durably, and then dropped from the list. What is left of
  *     a deletion that was cut off is deleted again: a member without the ring needs no erasing.
  * HOST_RING-5  A file gives its blocks back then, so that nothing of the ring is found in it, and
- *     the next ring is made in it without --force. A device keeps what the segments held.
+ *     the next ring is made in it without --force. A device keeps what the segments had.
  * Threads: the caller's.
  * Crash story: HOST_RING-4.
  */
@@ -180,7 +180,7 @@ static void name_disks(const struct plx_ring_disks *disks, bool marked, char *re
     ret_text[0] = 0;
     for (size_t i = 0; i < disks->count; i++) {
         const struct plx_ring_disk *disk = &disks->disk[i];
-        char id[37];
+        char id[PLX_UUID_TEXT];
 
         if (disk->marked != marked || (!marked && disk->looked && !disk->look.aside))
             continue;
@@ -194,6 +194,17 @@ static void name_disks(const struct plx_ring_disks *disks, bool marked, char *re
     }
     if (more)
         snprintf(ret_text + at, size - at, " and %zu more", more);
+}
+
+uint32_t plx_host_ring_held(const struct plx_ring_disks *disks, char ret_names[PLX_HOST_RING_NAMES])
+{
+    uint32_t segments = 0;
+
+    name_disks(disks, false, ret_names, PLX_HOST_RING_NAMES);
+    for (size_t i = 0; i < disks->count; i++)
+        if (!disks->disk[i].looked || disks->disk[i].look.aside)
+            segments += disks->disk[i].segments;
+    return segments;
 }
 
 static bool holds_nothing(const struct plx_host_ring *ring)
@@ -254,9 +265,34 @@ static int refuse_harm(const struct plx_host_ring *ring, const struct plx_ring_d
         return 0;
     name_disks(disks, false, names, sizeof names);
     return plx_fault_set(fault, PLX_ERR_BUSY,
-                         "the ring may hold writes that were set aside, which no virtual disk "
-                         "needs any more%s%s; with --force they are lost",
-                         names[0] ? ": of " : "", names);
+                         "the ring may hold writes%s%s that were set aside: " PLX_RING_WHY_ASIDE
+                         "; with --force they are lost",
+                         names[0] ? " to " : "", names);
+}
+
+/* HOST_RING-1. A member of two is missing, and no disk is used with the other one alone. */
+static int refuse_lacking(const struct plx_host_ring *ring, const char *names,
+                          struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "the ring is needed, for it may hold the newest writes of %.100s, and a "
+                         "member of it is missing: %.150s; bring it back, or, if it is lost for "
+                         "good, 'parallax ring repair %s --i-checked-the-other-is-lost' goes on "
+                         "with the other one",
+                         names, plx_host_ring_problem(ring)->text,
+                         ring->way.store[0] ? ring->way.store : "STORE");
+}
+
+/* HOST_RING-1, and nothing of the ring can be drained. */
+static int refuse_lost(const struct plx_host_ring *ring, const char *names, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "the ring is needed, for it may hold the newest writes of %.100s, and it "
+                         "cannot be read: %.150s; bring it back, or, if it is lost for good, give "
+                         "these writes up with 'parallax ring discard STORE/VDI', then 'parallax "
+                         "ring delete %s --force' forgets it",
+                         names, plx_host_ring_problem(ring)->text,
+                         ring->way.store[0] ? ring->way.store : "STORE");
 }
 
 int plx_host_ring_may_go(const struct plx_host_ring *ring, const struct plx_ring_disks *disks,
@@ -267,6 +303,10 @@ int plx_host_ring_may_go(const struct plx_host_ring *ring, const struct plx_ring
 
     if (disks->marked) { /* HOST_RING-1 */
         name_disks(disks, true, names, sizeof names);
+        if (!ring->ring)
+            return refuse_lost(ring, names, fault);
+        if (lost_member(ring) && !plx_ring_members_alone(&ring->members))
+            return refuse_lacking(ring, names, fault);
         return plx_fault_set(
             fault, PLX_ERR_BUSY,
             "the ring is needed, for it may hold the newest writes of %s; 'parallax "
@@ -275,9 +315,11 @@ int plx_host_ring_may_go(const struct plx_host_ring *ring, const struct plx_ring
     }
     if (!word->unneeded && !holds_nothing(ring) && (untold || disks->untold))
         return plx_fault_set(fault, PLX_ERR_UNCONFIRMED,
-                             "%.250s, so nobody knows whether a virtual disk needs the ring; if "
-                             "none does, add --i-checked-nobody-needs-it",
-                             untold ? untold->text : "the record of a virtual disk cannot be read");
+                             "%.340s, so nobody knows whether a virtual disk needs the ring, which "
+                             "holds writes to %zu virtual disk%s; if none does, add "
+                             "--i-checked-nobody-needs-it",
+                             untold ? untold->text : "the record of a virtual disk cannot be read",
+                             disks->count, disks->count == 1 ? "" : "s");
     return word->force || (untold && word->unneeded) ? 0 : refuse_harm(ring, disks, fault);
 }
 

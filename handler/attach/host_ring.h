@@ -12,29 +12,37 @@
 
 /* ---- Made ---- */
 
+#define PLX_HOST_RING_BYTES_MIN (PLX_RING_SEGMENTS_AT + 2 * PLX_RING_SEGMENT_BYTES) /* a member's  \
+                                                                                     */
+
 struct plx_host_ring_options {
     const char *path[PLX_RING_MEMBERS];
     unsigned members;
     uint64_t create_bytes; /* size of files to be created; 0: all files must exist */
     bool force;            /* overwrite what the members hold */
+    bool other_lost;       /* the operator's word: of this host's ring of two, one member is left */
 };
 
 struct plx_host_ring_made {
     struct plx_known_ring known; /* to be freed */
     struct plx_ring_super super; /* of its first member */
+    bool alone;                  /* of two members it has one */
     bool taken_up;               /* it was there, and is known again: nothing was written to it */
 };
 
 /* Makes a ring of this host for the store, which is open for writing, and enters it. A ring of this
- * host and this store that lies on just these members is taken up again instead. EXISTS: this host
- * has a ring of the store, or a member holds data, a store or another ring. Afterwards the caller
+ * host and this store that lies on just these members is taken up again instead; so is one of two
+ * that goes on with this one alone, or is to. EXISTS: this host has a ring of the store, or a
+ * member holds data, a store or another ring. NOT_FOUND: no such member is left there. RING_AWAY:
+ * the other one has the newest writes of a disk. Afterwards the caller
  * notifies other instances, as after plx_attach_grow(). */
 int plx_host_ring_create(struct plx_attach *attach, const struct plx_host_ring_options *options,
                          struct plx_host_ring_made *ret_made, struct plx_fault *fault);
 
 /* INVALID: the device is too small for a member. EXISTS: it holds a volume of a store, or a ring
  * that may hold what a store lacks; or data, without force. */
-int plx_host_ring_check_contents(struct plx_device *device, bool force, struct plx_fault *fault);
+int plx_host_ring_check_contents(const struct plx_paths *paths, struct plx_device *device,
+                                 bool force, struct plx_fault *fault);
 /* A file gets all its blocks. */
 int plx_host_ring_allocate_file(struct plx_device *device, struct plx_fault *fault);
 
@@ -75,6 +83,11 @@ struct plx_host_ring_word {
 int plx_host_ring_may_go(const struct plx_host_ring *ring, const struct plx_ring_disks *disks,
                          const struct plx_fault *untold, const struct plx_host_ring_word *word,
                          struct plx_fault *fault);
+/* What goes with a ring that may go: the segments of disks whose records on it are not known to be
+ * on their store, and the names of these disks. */
+#define PLX_HOST_RING_NAMES 224
+uint32_t plx_host_ring_held(const struct plx_ring_disks *disks,
+                            char ret_names[PLX_HOST_RING_NAMES]);
 /* Whether a member holds it, so that deleting it erases something. */
 bool plx_host_ring_is_there(const struct plx_host_ring *ring);
 /* Erases the ring from the members that hold it, then drops it from the list. It was opened ALONE,
@@ -89,6 +102,8 @@ struct plx_host_ring_repair {
     const char *with;      /* becomes the other member; NULL: none does */
     uint64_t create_bytes; /* size of a file to be created; 0: it must exist */
     bool force;            /* overwrite what it holds */
+    bool damaged;          /* `with` is a member in use that lacks what the other one has, which
+                              lacks nothing: it is copied to anew */
     const struct plx_patience *patience;
     void (*progress)(void *context, uint64_t done, uint64_t total); /* bytes */
     bool (*interrupted)(void *context); /* true ends the work: the ring is as it was */

@@ -3,7 +3,7 @@
  * HOST_RING_CREATE-1  Order: it is tried whether the ring can be entered; the store allows rings,
  *     durably; the ring is made on its members; it is entered. Nothing uses a ring that is not
  *     entered, and a store that allows rings without having one lacks nothing.
- * HOST_RING_CREATE-2  The members are held exclusively all the time (RING_MEMBERS-1). So no member
+ * HOST_RING_CREATE-2  The members stay locked exclusively all along (RING_MEMBERS-1). So no member
  *     becomes somebody else's volume or ring between the look at it and its superblock.
  * HOST_RING_CREATE-3  A ring is never made over a volume of a store, known here or not, nor over a
  *     ring that may hold what a store lacks, whatever --force says. Data of others takes --force.
@@ -20,6 +20,10 @@
  *     that is entered does not hold it any more, and each that still does is given: it was moved,
  *     or its device has another name. Otherwise a copy would be taken for the ring. Nothing else is
  *     made of the members that are given then, and no file is created.
+ * HOST_RING_CREATE-9  A member of two is taken up by itself if the ring goes on with it alone, or
+ *     by the operator's word that the other one is lost, unless the store knows that this one lacks
+ *     a disk's newest writes (as HOST_RING_REPAIR-1, -5). It has its new set, durably, before it is
+ *     entered. By that word nothing is made.
  * Threads: the caller's.
  * Crash story: what is left is nothing, a store that allows rings, a ring on the first member only,
  *   which is made again with --force, or one on all members, which is taken up.
@@ -39,7 +43,6 @@
 #include "attach/volumes.h"
 #include "engine/loop/volume.h"
 
-#define BYTES_MIN (PLX_RING_SEGMENTS_AT + 2 * PLX_RING_SEGMENT_BYTES)
 #define HEAD_BYTES ((size_t)PLX_RING_SEGMENTS_AT) /* before the first segment */
 #define TAIL_BYTES ((size_t)64 << 10)             /* where backups of partition tables lie */
 
@@ -75,11 +78,12 @@ static int refuse_data_at(struct plx_device *device, uint64_t at, void *buffer, 
                                "%s: holds data already; --force overwrites it", device->name);
 }
 
-static int refuse_data(struct plx_device *device, struct plx_fault *fault)
+static int refuse_data(const struct plx_paths *paths, struct plx_device *device,
+                       struct plx_fault *fault)
 {
     uint64_t end = device->bytes & ~(uint64_t)(PLX_BLOCK_SIZE - 1);
     uint8_t *buffer = aligned_alloc(PLX_BLOCK_SIZE, HEAD_BYTES);
-    int error = buffer ? plx_occupied_refuse_data(device, fault)
+    int error = buffer ? plx_occupied_refuse_data(paths, device, fault)
                        : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
 
     if (!error)
@@ -104,27 +108,30 @@ static int refuse_volume(struct plx_device *device, struct plx_fault *fault)
                          device->name);
 }
 
-int plx_host_ring_check_contents(struct plx_device *device, bool force, struct plx_fault *fault)
+int plx_host_ring_check_contents(const struct plx_paths *paths, struct plx_device *device,
+                                 bool force, struct plx_fault *fault)
 {
     int error;
 
-    if (device->bytes < BYTES_MIN)
+    if (device->bytes < PLX_HOST_RING_BYTES_MIN)
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "%s: too small: %llu bytes; a ring's member needs at least %llu MiB",
                              device->name, (unsigned long long)device->bytes,
-                             (unsigned long long)(BYTES_MIN >> 20));
+                             (unsigned long long)(PLX_HOST_RING_BYTES_MIN >> 20));
     error = refuse_volume(device, fault);
     if (error)
         return error;
     error = plx_ring_members_refuse(device, fault);
-    return error || force ? error : refuse_data(device, fault);
+    return error || force ? error : refuse_data(paths, device, fault);
 }
 
 static int check_member(struct creation *c, struct plx_device *device)
 {
     int error = plx_occupied_refuse_place(&c->attach->paths, device, NULL, c->fault);
 
-    return error ? error : plx_host_ring_check_contents(device, c->options->force, c->fault);
+    return error ? error
+                 : plx_host_ring_check_contents(&c->attach->paths, device, c->options->force,
+                                                c->fault);
 }
 
 /* ---- A ring that is there ---- */
@@ -132,6 +139,38 @@ static int check_member(struct creation *c, struct plx_device *device)
 static void fill_known(struct creation *c, const struct plx_ring_super *super)
 {
     plx_uuid_text(&super->ring, c->known.ring);
+}
+
+/* HOST_RING_CREATE-9 */
+static bool goes_alone(const struct creation *c, const struct plx_ring_super *super)
+{
+    return !super->joining && (super->alone || c->options->other_lost);
+}
+
+/* As a creation leaves it that was cut off. */
+static bool is_empty(const struct creation *c)
+{
+    struct plx_ring_info info;
+    struct plx_ring *ring;
+    struct plx_env env;
+
+    plx_attach_init_env(&env);
+    if (plx_ring_members_load(
+            &c->members, &(struct plx_ring_options){.env = &env, .read_only = true}, &ring, NULL))
+        return false;
+    plx_ring_get_info(ring, &info);
+    plx_ring_close(ring);
+    return info.free_segments == info.segments;
+}
+
+static int refuse_copies(struct creation *c)
+{
+    const struct plx_ring_member_seen *member = c->members.member;
+
+    return plx_fault_set(c->fault, PLX_ERR_INVALID,
+                         "%.150s and %.150s are copies of one member of this host's ring of store "
+                         "%s; give one of them, and the other member",
+                         member[0].path, member[1].path, c->known.store);
 }
 
 /* HOST_RING_CREATE-5. *ret_found: it is this host's ring of this store, and these are its members.
@@ -152,15 +191,18 @@ static int find_own(struct creation *c, bool *ret_found)
     for (unsigned i = 0; i < c->members.count; i++)
         same += !c->members.member[i].problem.code &&
                 plx_uuid_equal(&c->members.member[i].super.ring, &sound->super.ring);
-    if (same != c->members.count)
+    if (same > 1 && c->members.member[0].super.member == c->members.member[1].super.member)
+        return refuse_copies(c);
+    *ret_found =
+        same == c->members.count && (same == sound->super.members || goes_alone(c, &sound->super));
+    if (*ret_found || sound->super.members == 1 || (same < c->members.count && is_empty(c)))
         return 0; /* likewise */
-    *ret_found = same == sound->super.members;
-    return *ret_found ? 0
-                      : plx_fault_set(c->fault, PLX_ERR_EXISTS,
-                                      "%s is one of two members of this host's ring of store %s; "
-                                      "give both to take the ring up again, or end it by "
-                                      "'parallax ring delete %s'",
-                                      sound->path, c->known.store, sound->path);
+    return plx_fault_set(c->fault, PLX_ERR_EXISTS,
+                         "%.150s is one of two members of this host's ring of store %s; give both "
+                         "to take the ring up again; if the other one is lost for good, give this "
+                         "one only, and add --i-checked-the-other-is-lost; or end the ring by "
+                         "'parallax ring delete %.150s'",
+                         sound->path, c->known.store, sound->path);
 }
 
 /* HOST_RING_CREATE-8. A member that is where it was has to be given, too. */
@@ -185,22 +227,110 @@ static bool is_moved(const struct creation *c, const struct plx_known_ring *ente
     return gone && !left;
 }
 
-/* HOST_RING_CREATE-8. Sets the words of the refusal where it is not so. */
+/* The first member of the ring that is entered which does not hold it; NULL: all do. */
+static const struct plx_ring_member_seen *missing_member(const struct plx_ring_members *old)
+{
+    for (unsigned i = 0; i < old->count; i++)
+        if (old->member[i].problem.code)
+            return &old->member[i];
+    return NULL;
+}
+
+static bool is_entered(const struct creation *c, const struct plx_known_ring *entered)
+{
+    bool all = true;
+
+    for (unsigned i = 0; i < c->known.members; i++)
+        all &= !strcmp(c->known.member[i], entered->member[0]) ||
+               (entered->members > 1 && !strcmp(c->known.member[i], entered->member[1]));
+    return all;
+}
+
+/* The ring that is entered went on without this member of it, or was copied to another one. */
+static bool is_left_behind(const struct plx_ring_super *super, const struct plx_ring_members *old)
+{
+    const struct plx_ring_member_seen *now = plx_ring_members_sound(old);
+
+    return now && now->super.set != super->set &&
+           (super->joining || plx_ring_set_descends(&now->super, super->set));
+}
+
+/* What is given is of the ring that is entered. */
+static void refuse_same(struct creation *c, const struct plx_known_ring *entered,
+                        const struct plx_ring_members *old)
+{
+    const struct plx_ring_member_seen *given = plx_ring_members_sound(&c->members);
+    const char *store = c->known.store;
+    char members[PLX_KNOWN_RING_TEXT];
+
+    plx_known_ring_name_members(entered, members);
+    if (is_entered(c, entered))
+        plx_fault_set(c->fault, PLX_ERR_EXISTS,
+                      "this host's ring of store %s on %s is known already; 'parallax ring info "
+                      "%s' shows it",
+                      store, members, store);
+    else if (is_left_behind(&given->super, old))
+        plx_fault_set(c->fault, PLX_ERR_EXISTS,
+                      "%.150s was a member of this host's ring of store %s, which went on without "
+                      "it on %s; 'parallax ring repair %s --with %.150s' makes it one again",
+                      given->path, store, members, store, given->path);
+    else if (!missing_member(old))
+        plx_fault_set(c->fault, PLX_ERR_EXISTS,
+                      "%.150s is a copy of this host's ring of store %s on %s, or was used apart; "
+                      "to use it instead, move that one away and repeat this",
+                      given->path, store, members);
+    else if (given->super.members > c->known.members && !given->super.alone)
+        plx_fault_set(c->fault, PLX_ERR_EXISTS,
+                      "%.150s is one of two members of this host's ring of store %s, known on %s; "
+                      "give both paths",
+                      given->path, store, members);
+}
+
+/* HOST_RING_CREATE-8. The words of the refusal, by what has become of the ring that is entered. */
+static void refuse_entered(struct creation *c, const struct plx_known_ring *entered, bool same)
+{
+    const struct plx_ring_member_seen *missing;
+    const char *store = c->known.store;
+    struct plx_ring_members old;
+
+    plx_fault_set(c->fault, PLX_ERR_EXISTS, "%s", c->refused.text);
+    if (plx_ring_members_open(&old, entered->member, entered->members, PLX_RING_LOOK, 0, NULL,
+                              NULL))
+        return;
+    plx_ring_members_check(&old, entered->ring);
+    missing = missing_member(&old);
+    if (same)
+        refuse_same(c, entered, &old);
+    else if (missing && !plx_ring_members_alone(&old))
+        plx_fault_set(c->fault, PLX_ERR_EXISTS,
+                      "this host has a ring of store %s already, which is not where it was: "
+                      "%.200s; if it was moved, give its new path; if it is lost for good: "
+                      "'parallax ring discard %s/VDI' for each virtual disk that needs it, then "
+                      "'parallax ring delete %s --force'",
+                      store, missing->problem.text, store, store);
+    plx_ring_members_close(&old);
+}
+
+/* HOST_RING_CREATE-8. found: what is given is a ring of this host and this store, whole. */
 static int check_moved(struct creation *c, bool found)
 {
     const struct plx_ring_member_seen *sound = plx_ring_members_sound(&c->members);
     struct plx_known_ring entered;
+    bool same = false, moved;
     char ring[PLX_UUID_TEXT];
-    bool moved = false;
-    int error = found ? plx_known_ring_get(&c->attach->paths, c->known.identity, &entered, c->fault)
-                      : PLX_ERR_EXISTS;
+    int error = plx_known_ring_get(&c->attach->paths, c->known.identity, &entered, c->fault);
 
-    if (!error) {
+    if (error)
+        return plx_fault_set(c->fault, c->refused.code, "%s", c->refused.text);
+    if (sound) {
         plx_uuid_text(&sound->super.ring, ring);
-        moved = strcmp(ring, entered.ring) == 0 && is_moved(c, &entered);
-        plx_known_ring_done(&entered);
+        same = strcmp(ring, entered.ring) == 0;
     }
-    return moved ? 0 : plx_fault_set(c->fault, c->refused.code, "%s", c->refused.text);
+    moved = found && same && is_moved(c, &entered);
+    if (!moved)
+        refuse_entered(c, &entered, same);
+    plx_known_ring_done(&entered);
+    return moved ? 0 : PLX_ERR_EXISTS;
 }
 
 /* HOST_RING_CREATE-1. A store restored from an older backup may have lost its feature bit for
@@ -215,10 +345,56 @@ static int allow_ring(struct creation *c)
                : plx_attach_grow(c->attach, &growth, &grown, c->fault);
 }
 
+static int refuse_older(struct creation *c, struct plx_ring *ring)
+{
+    const struct plx_ring_member_seen *sound = plx_ring_members_sound(&c->members);
+    const char *store = c->known.store;
+    struct plx_ring_disks disks = {0};
+    int error =
+        plx_ring_disks_look(&sound->super.ring, ring, c->attach->store, false, &disks, c->fault);
+
+    for (size_t i = 0; i < disks.count && !error; i++)
+        if (disks.disk[i].marked && disks.disk[i].problem.code == PLX_ERR_RING_AWAY)
+            error = plx_fault_set(c->fault, PLX_ERR_RING_AWAY,
+                                  "%.150s lacks the newest writes of %.120s: bring the other "
+                                  "member back, or give these writes up first with 'parallax ring "
+                                  "discard %s/%.120s'",
+                                  sound->path, disks.disk[i].name, store, disks.disk[i].name);
+    plx_ring_disks_done(&disks);
+    return error;
+}
+
+/* HOST_RING_CREATE-9 */
+static int go_on_alone(struct creation *c)
+{
+    const struct plx_ring_super *super = &plx_ring_members_sound(&c->members)->super;
+    struct plx_ring *ring;
+    struct plx_env env;
+    int error;
+
+    if (c->members.count == super->members || super->alone)
+        return 0;
+    plx_attach_init_env(&env);
+    error = plx_ring_members_load(
+        &c->members, &(struct plx_ring_options){.env = &env, .read_only = true}, &ring, c->fault);
+    if (error)
+        return error;
+    error = refuse_older(c, ring);
+    plx_ring_close(ring);
+    if (!error)
+        error = plx_ring_members_load(
+            &c->members, &(struct plx_ring_options){.env = &env, .alone = true}, &ring, c->fault);
+    if (!error)
+        plx_ring_close(ring);
+    return error;
+}
+
 static int take_up(struct creation *c)
 {
     int error = allow_ring(c);
 
+    if (!error)
+        error = go_on_alone(c);
     if (!error)
         fill_known(c, &plx_ring_members_sound(&c->members)->super);
     return error;
@@ -229,7 +405,7 @@ static int take_up(struct creation *c)
 /* HOST_RING_CREATE-6 */
 int plx_host_ring_allocate_file(struct plx_device *device, struct plx_fault *fault)
 {
-    int fd = open(device->name, O_RDWR | O_CLOEXEC | O_NONBLOCK), number;
+    int fd = open(device->name, O_RDWR | O_CLOEXEC | O_NONBLOCK), number, code;
     struct stat st;
 
     number = fd < 0 || fstat(fd, &st) ? errno : 0;
@@ -239,10 +415,15 @@ int plx_host_ring_allocate_file(struct plx_device *device, struct plx_fault *fau
         number = errno;
     if (fd >= 0)
         close(fd);
-    return number ? plx_fault_set(fault, plx_paths_error(number),
-                                  "%s: cannot get all blocks of the file: %s", device->name,
-                                  strerror(number))
-                  : 0;
+    if (!number)
+        return 0;
+    code = plx_paths_error(number);
+    return plx_fault_set(fault, code, "%s: cannot get all blocks of the file: %s%s", device->name,
+                         strerror(number),
+                         code == PLX_ERR_NOSPACE ? "; a ring lies on this host's own file system: "
+                                                   "free some there, choose another place, or give "
+                                                   "a smaller --size"
+                                                 : "");
 }
 
 /* HOST_RING_CREATE-4 */
@@ -289,6 +470,11 @@ static int make_ring(struct creation *c)
 {
     int error = 0;
 
+    if (c->options->other_lost) /* HOST_RING_CREATE-9 */
+        return plx_fault_set(c->fault, PLX_ERR_NOT_FOUND,
+                             "%.150s is no member of this host's ring of store %s, so there is "
+                             "none to go on with",
+                             c->known.member[0], c->known.store);
     for (unsigned i = 0; i < c->members.count && !error; i++)
         error = check_member(c, c->members.member[i].device);
     for (unsigned i = 0; i < c->members.count && !error; i++)
@@ -362,7 +548,8 @@ static int refuse_volumes(struct creation *c)
 
 static int open_members(struct creation *c)
 {
-    uint64_t create_bytes = c->refused.code ? 0 : c->options->create_bytes;
+    bool makes = !c->refused.code && !c->options->other_lost;
+    uint64_t create_bytes = makes ? c->options->create_bytes : 0;
     int error =
         plx_ring_members_open(&c->members, c->known.member, c->known.members, PLX_RING_ALONE,
                               create_bytes, c->attach->options.patience, c->fault);
@@ -395,7 +582,7 @@ int plx_host_ring_create(struct plx_attach *a, const struct plx_host_ring_option
         error = open_members(&c);
     if (!error)
         error = find_own(&c, &found);
-    if (c.refused.code && error != PLX_ERR_BUSY)
+    if (c.refused.code && error != PLX_ERR_BUSY && error != PLX_ERR_INVALID)
         error = check_moved(&c, !error && found);
     if (!error)
         error = found ? take_up(&c) : make_ring(&c);
@@ -405,7 +592,12 @@ int plx_host_ring_create(struct plx_attach *a, const struct plx_host_ring_option
         give_up(&c);
         plx_known_ring_done(&c.known);
     } else {
-        *ret_made = (struct plx_host_ring_made){c.known, c.members.member[0].super, found};
+        *ret_made = (struct plx_host_ring_made){
+            .known = c.known,
+            .super = c.members.member[0].super,
+            .alone = c.members.count < c.members.member[0].super.members,
+            .taken_up = found,
+        };
     }
     plx_ring_members_close(&c.members);
     free(c.buffer);

@@ -7,12 +7,20 @@
  * HOST_RING_REPAIR-3  The lost member's path is dropped from the entry, and the new one entered
  *     when it is a member, durably (resilver.c). Until then the ring goes on with the survivor
  *     alone.
- * HOST_RING_REPAIR-4  The members are held exclusively all the time (RING_MEMBERS-1).
+ * HOST_RING_REPAIR-4  The members stay locked exclusively all along (RING_MEMBERS-1).
  * HOST_RING_REPAIR-5  A member of which the store knows that it lacks a disk's newest writes does
  *     not go on alone, nor is it copied to another one: that one may have them. The command refuses
  *     it, if the store can be asked (cmd_ring_repair.c).
  * HOST_RING_REPAIR-6  A file that was made for a new member, and that the ring did not take, is
  *     removed.
+ * HOST_RING_REPAIR-7  A member that was left behind, and whose path is entered still, for a handler
+ *     lost it and went on, may be the new one. It is let go of then, and opened again as such.
+ * HOST_RING_REPAIR-8  A member that is in use, and is damaged, is left behind first, and then
+ *     copied to as such. The other one lacks nothing that it has: the caller knows. So nobody's
+ *     word is needed, and the ring has everything whenever that is cut off.
+ * HOST_RING_REPAIR-9  A member that was left by somebody's word (RING-7) is not copied to while it
+ *     has newer writes than the ring and the store, but with --force: it may have the only copy of
+ *     what was acknowledged. The command looks (ring_check.c).
  * Threads: the caller's.
  * Crash story: at each point the ring is one of two that lacks a member, one that goes on alone, or
  *   whole again; the same call goes on.
@@ -41,12 +49,44 @@ struct repair {
 
 static const struct plx_ring_member_seen *survivor(const struct repair *r)
 {
-    return plx_ring_members_sound(&r->ring->members);
+    const struct plx_ring_member_seen *alone = plx_ring_members_alone(&r->ring->members);
+
+    return alone ? alone : plx_ring_members_sound(&r->ring->members);
+}
+
+static int refuse_one(const struct repair *r)
+{
+    const char *store = r->ring->way.store;
+
+    return plx_fault_set(r->fault, PLX_ERR_EXISTS,
+                         "the ring was made with one member, and another one cannot be added to "
+                         "it; for a mirror: 'parallax vdi set %s/VDI --ring off' for each virtual "
+                         "disk that uses it, then 'parallax ring delete %s', then 'parallax ring "
+                         "create %s PATH PATH'",
+                         store, store, store);
+}
+
+/* Nobody has its device open any more. */
+static void leave(struct plx_ring_member_seen *member)
+{
+    plx_device_close(member->device);
+    member->device = NULL;
+    plx_fault_set(&member->problem, PLX_ERR_MISSING, "%.150s: the ring went on without this member",
+                  member->path);
+}
+
+/* HOST_RING_REPAIR-8 */
+static void leave_damaged(struct repair *r)
+{
+    for (unsigned i = 0; i < r->ring->members.count && r->how->damaged; i++)
+        if (plx_storage_compare(r->path, r->ring->members.member[i].path) == PLX_SAME)
+            leave(&r->ring->members.member[i]);
 }
 
 static int open_survivors(struct repair *r)
 {
-    const struct plx_ring_options options = {.env = &r->env, .alone = r->how->alone};
+    const struct plx_ring_options options = {
+        .env = &r->env, .alone = r->how->alone, .complete = r->how->damaged};
     struct plx_ring_info info;
     int error;
 
@@ -56,6 +96,7 @@ static int open_survivors(struct repair *r)
     if (r->ring->ring) /* which only looks */
         plx_ring_close(r->ring->ring);
     r->ring->ring = NULL;
+    leave_damaged(r);
     /* HOST_RING_REPAIR-2 */
     error = plx_ring_members_load(&r->ring->members, &options, &r->open, r->fault);
     if (error == PLX_ERR_MISSING) /* HOST_RING_REPAIR-1 */
@@ -65,6 +106,8 @@ static int open_survivors(struct repair *r)
     if (error)
         return error;
     plx_ring_get_info(r->open, &info);
+    if (info.super.members == 1)
+        return refuse_one(r);
     return info.members == info.super.members
                ? plx_fault_set(r->fault, PLX_ERR_EXISTS, "the ring has all its members")
                : 0;
@@ -115,7 +158,7 @@ static int check_new(struct repair *r, struct plx_ring_member_seen *member)
     error = check_place(r, member->device);
     plx_uuid_text(&member->super.ring, id);
     if (!error && (member->problem.code || strcmp(id, r->ring->way.ring) != 0))
-        error = plx_host_ring_check_contents(member->device, r->how->force, r->fault);
+        error = plx_host_ring_check_contents(r->paths, member->device, r->how->force, r->fault);
     r->replaces = member->problem.code || strcmp(id, r->ring->way.ring) != 0;
     return error ? error : plx_host_ring_allocate_file(member->device, r->fault);
 }
@@ -174,12 +217,28 @@ static int enter(struct repair *r)
     return plx_known_ring_put(r->paths, way, r->how->patience, r->fault);
 }
 
+/* HOST_RING_REPAIR-7 */
+static int let_go_of_left_behind(struct repair *r)
+{
+    unsigned place = place_of(r);
+    struct plx_ring_member_seen *member = &r->ring->members.member[place];
+
+    if (place == r->ring->way.members || !member->device ||
+        plx_storage_compare(r->path, member->path) != PLX_SAME)
+        return 0;
+    plx_ring_close(r->open); /* which knows its device */
+    r->open = NULL;
+    leave(member);
+    return plx_ring_members_load(&r->ring->members, &(struct plx_ring_options){.env = &r->env},
+                                 &r->open, r->fault);
+}
+
 static int add_member(struct repair *r)
 {
-    int error = plx_volumes_absolute(r->how->with, &r->path, r->fault);
+    int error = check_distinct(r);
 
     if (!error)
-        error = check_distinct(r);
+        error = let_go_of_left_behind(r);
     if (!error)
         error = plx_ring_members_open(&r->with, &r->path, 1, PLX_RING_ALONE, r->how->create_bytes,
                                       r->how->patience, r->fault);
@@ -203,10 +262,11 @@ int plx_host_ring_repair(const struct plx_paths *paths, struct plx_host_ring *ri
                          const struct plx_host_ring_repair *how, struct plx_fault *fault)
 {
     struct repair r = {.paths = paths, .ring = ring, .how = how, .fault = fault};
-    int error;
+    int error = how->with ? plx_volumes_absolute(how->with, &r.path, fault) : 0;
 
     plx_attach_init_env(&r.env);
-    error = open_survivors(&r);
+    if (!error)
+        error = open_survivors(&r);
     if (!error && !how->with)
         error = drop_lost(&r);
     if (!error && how->with)

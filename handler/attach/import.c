@@ -6,7 +6,8 @@
  * IMPORT-2  This host knows an identity at one place only. A copy of a store gets an identity of
  *     its own before it is entered.
  * IMPORT-3  A store is given up only whole: while a virtual disk's record names a ring of this
- *     host, no other one could use that disk.
+ *     host, no other one could use that disk. If it names another host's, this one cannot use it
+ *     either, and giving the store back is how that host gets to it.
  * Threads: the caller's.
  * Crash story: the store is taken first and entered second. After a crash in between, the same call
  *   finds the store taken by this host, and enters it. What fails takes its entry away again. A
@@ -20,6 +21,7 @@
 
 #include "attach/attach.h"
 #include "attach/attach_inside.h"
+#include "attach/attach_ring.h"
 #include "attach/counted.h"
 #include "attach/occupied.h"
 #include "attach/volumes.h"
@@ -374,21 +376,13 @@ static int give_identity(struct plx_known *known, const struct plx_patience *pat
 {
     const struct plx_device_open_options open = {.exclusive = true, .patience = patience};
     const struct plx_store_options options = {.instance = 1, .mixed = true};
-    struct plx_device *devices[PLX_VOLUMES_MAX];
     struct plx_store *store;
     struct plx_uuid identity;
     struct plx_env env;
-    int error = plx_volumes_open_paths((const char *const *)known->volume, known->volumes, &open,
-                                       devices, fault);
+    int error = plx_founding_open(known, &open, &options, &env, &store, fault);
 
     if (error)
         return error;
-    plx_attach_init_env(&env);
-    error = plx_store_open(devices, known->volumes, &options, &env, &store, fault);
-    if (error) {
-        plx_volumes_close(devices, known->volumes);
-        return error;
-    }
     env.random(&env, identity.b, sizeof identity.b);
     identity.b[6] = (uint8_t)(0x40 | (identity.b[6] & 0x0f));
     identity.b[8] = (uint8_t)(0x80 | (identity.b[8] & 0x3f));
@@ -524,16 +518,16 @@ int plx_founding_import(const char *state_dir, const char *const *names, unsigne
 
 /* ---- Stores that are known ---- */
 
-struct named {
+struct known_store {
     struct plx_paths paths;
     struct plx_known known;
     struct plx_tenancy *tenancy;
 };
 
-static int find(const char *state_dir, const char *store, struct named **ret_named,
+static int find(const char *state_dir, const char *store, struct known_store **ret_named,
                 struct plx_fault *fault)
 {
-    struct named *named = calloc(1, sizeof *named);
+    struct known_store *named = calloc(1, sizeof *named);
     int error = named ? plx_paths_init(&named->paths, state_dir, fault)
                       : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
 
@@ -546,7 +540,7 @@ static int find(const char *state_dir, const char *store, struct named **ret_nam
     return error;
 }
 
-static void named_free(struct named *named)
+static void named_free(struct known_store *named)
 {
     plx_tenancy_end(named->tenancy);
     plx_known_done(&named->known);
@@ -557,7 +551,7 @@ int plx_founding_take_over(const char *state_dir, const char *store, const char 
                            const struct plx_patience *patience, struct plx_fault *fault)
 {
     struct plx_embedded_options look = {.beside = true};
-    struct named *named;
+    struct known_store *named;
     int error = find(state_dir, store, &named, fault);
 
     if (error)
@@ -576,28 +570,6 @@ int plx_founding_take_over(const char *state_dir, const char *store, const char 
     return error;
 }
 
-/* IMPORT-3 */
-static int refuse_marked(struct plx_attach *a, struct plx_fault *fault)
-{
-    struct plx_registry_vdi *list;
-    struct plx_vdi_info info;
-    size_t count;
-    int error = plx_registry_vdi_list(a->registry, a->row.id, false, NULL, 0, &list, &count);
-
-    if (error)
-        return plx_registry_fault(a->registry, error, fault);
-    for (size_t i = 0; i < count && !error; i++)
-        if (!plx_vdi_read_info(a->store, list[i].slot, &info, NULL) &&
-            plx_ring_is_marked(&info.mark))
-            error = plx_fault_set(
-                fault, PLX_ERR_BUSY,
-                "%s/%.120s: its newest writes lie in a write-back ring, and no other host could "
-                "use it; 'parallax vdi set %s/%.120s --ring off' brings them to the store",
-                a->known.name, list[i].name, a->known.name, list[i].name);
-    free(list);
-    return error;
-}
-
 /* What dead processes have left is recovered first: another host could not tell them from living
  * ones of this one. And the living are let through. */
 static int recover(const char *state_dir, const char *store, const struct plx_patience *patience,
@@ -612,7 +584,7 @@ static int recover(const char *state_dir, const char *store, const struct plx_pa
         return error;
     error = plx_attach_alone(attach, fault);
     if (!error)
-        error = refuse_marked(attach, fault);
+        error = plx_attach_ring_refuse(attach, fault); /* IMPORT-3 */
     closed = plx_attach_close(attach);
     return error ? error : closed;
 }
@@ -633,7 +605,7 @@ static int look_whether_free(const char *state_dir, const char *store,
 
     if (error)
         return error;
-    error = refuse_marked(attach, fault);
+    error = plx_attach_ring_refuse(attach, fault); /* IMPORT-3 */
     plx_attach_close_why(attach, &why);
     return error;
 }
@@ -663,7 +635,7 @@ static int wait_until_unused(const struct plx_known *known, const struct plx_pat
 int plx_founding_release(const char *state_dir, const char *store, bool dry_run,
                          const struct plx_patience *patience, struct plx_fault *fault)
 {
-    struct named *named;
+    struct known_store *named;
     int error = dry_run ? look_whether_free(state_dir, store, patience, fault)
                         : recover(state_dir, store, patience, fault);
 
@@ -687,7 +659,7 @@ int plx_founding_release(const char *state_dir, const char *store, bool dry_run,
 int plx_founding_forget(const char *state_dir, const char *store,
                         const struct plx_patience *patience, struct plx_fault *fault)
 {
-    struct named *named;
+    struct known_store *named;
     int error = find(state_dir, store, &named, fault);
 
     if (error)

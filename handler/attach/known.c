@@ -83,7 +83,7 @@ static int take_entry(const json_t *entry, const char *name, void *item)
     const json_t *own = json_object_get(entry, "identity");
     const char *identity = own ? json_string_value(own) : uuid;
 
-    if (!uuid || plx_uuid_check(uuid) || !identity || plx_uuid_check(identity))
+    if (!uuid || !plx_uuid_parse(uuid, NULL) || !identity || !plx_uuid_parse(identity, NULL))
         return PLX_ERR_INVALID;
     snprintf(known->name, sizeof known->name, "%s", name);
     snprintf(known->uuid, sizeof known->uuid, "%s", uuid);
@@ -136,7 +136,7 @@ int plx_known_get(const struct plx_paths *paths, const char *name, struct plx_kn
 {
     int error;
 
-    if (plx_uuid_check(name) == 0)
+    if (plx_uuid_parse(name, NULL))
         return get_by_identity(paths, name, ret_known, fault);
     if (!is_name(name))
         return no_entry(paths, name, fault);

@@ -64,7 +64,7 @@ static int take_members(const json_t *members, struct plx_known_ring *ring)
 
 static bool is_identity(const char *name)
 {
-    return plx_uuid_check(name) == 0;
+    return plx_uuid_parse(name, NULL);
 }
 
 static int take_entry(const json_t *entry, const char *identity, void *item)
@@ -74,7 +74,8 @@ static int take_entry(const json_t *entry, const char *identity, void *item)
     const char *store = json_string_value(json_object_get(entry, "store"));
     char why[160];
 
-    if (!id || plx_uuid_check(id) || !store || plx_name_check("store", store, why, sizeof why))
+    if (!id || !plx_uuid_parse(id, NULL) || !store ||
+        plx_name_check("store", store, why, sizeof why))
         return PLX_ERR_INVALID;
     snprintf(ring->identity, sizeof ring->identity, "%s", identity);
     snprintf(ring->store, sizeof ring->store, "%s", store);
@@ -144,7 +145,7 @@ int plx_known_ring_find(const struct plx_paths *paths, const char *store,
     struct plx_known known = {.volumes = 0};
     struct plx_fault why;
     bool is_known = plx_known_get(paths, store, &known, &why) == 0;
-    const char *identity = is_known ? known.identity : plx_uuid_check(store) == 0 ? store : NULL;
+    const char *identity = is_known ? known.identity : plx_uuid_parse(store, NULL) ? store : NULL;
     int error = identity ? plx_known_ring_get(paths, identity, ret_ring, fault)
                          : find_by_old_name(paths, store, ret_ring, fault);
 

@@ -47,7 +47,7 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
                          struct plx_registry_vdi *row, struct plx_vdi_info *ret_info,
                          struct plx_fault *fault)
 {
-    struct plx_registry_lock held = {.instance = a->instance.row.id, .epoch = 1};
+    struct plx_registry_lock lock = {.instance = a->instance.row.id, .epoch = 1};
     struct plx_store_info info;
     int error;
 
@@ -55,7 +55,7 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
     error = plx_registry_vdi_create(a->registry, row, info.vdi_slots, row);
     if (error)
         return plx_registry_fault(a->registry, error, fault);
-    memcpy(held.vdi, row->id, sizeof held.vdi);
+    memcpy(lock.vdi, row->id, sizeof lock.vdi);
     options->slot = row->slot;
     plx_attach_lock(a);
     error = plx_vdi_create(a->store, options, ret_info, fault);
@@ -74,7 +74,7 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
          * the record says. EXISTS: the slot has another disk, and nothing was written. Then the row
          * goes, because it would say that its disk was lost. */
         if (!undone || undone == PLX_ERR_NOT_FOUND || error == PLX_ERR_EXISTS)
-            plx_attach_finish_creation(a, &held, NULL);
+            plx_attach_finish_creation(a, &lock, NULL);
         if (error == PLX_ERR_EXISTS && undone == PLX_ERR_REGISTRY)
             error = plx_fault_set(
                 fault, undone,
@@ -85,9 +85,9 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
         return error;
     }
     if (ret_info->size_bytes != row->size_bytes)
-        error = plx_registry_vdi_resize(a->registry, &held, ret_info->size_bytes);
+        error = plx_registry_vdi_resize(a->registry, &lock, ret_info->size_bytes);
     if (!error)
-        error = plx_attach_unlock_closed(a, &held, row->slot, plx_attach_closings(a));
+        error = plx_attach_unlock_closed(a, &lock, row->slot, plx_attach_closings(a));
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
@@ -149,7 +149,7 @@ static int refuse_read(struct plx_attach *a, const char *name,
 }
 
 static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row,
-                        const struct plx_registry_lock *held, bool *ret_soon,
+                        const struct plx_registry_lock *lock, bool *ret_soon,
                         struct plx_fault *fault)
 {
     struct plx_registry_hold *holds = NULL;
@@ -159,7 +159,7 @@ static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row
 
     if (error)
         return error;
-    error = plx_attach_begin_intent(a, held, NULL, &kept, &count, fault);
+    error = plx_attach_begin_intent(a, lock, NULL, &kept, &count, fault);
     if (error)
         return error;
     error = plx_registry_hold_list(a->registry, row->id, &holds, &count);
@@ -170,7 +170,7 @@ static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row
     free(kept);
     free(holds);
     if (error)
-        plx_registry_intent_end(a->registry, held);
+        plx_registry_intent_end(a->registry, lock);
     return error;
 }
 
@@ -188,15 +188,15 @@ static int check_gone(struct plx_attach *a, const struct plx_registry_vdi *row, 
 
 /* Whether nobody locked the disk between *after and this lock. *after: the epoch of an earlier
  * lock, 0: any. It becomes this lock's epoch, for the next attempt. */
-static int check_untouched(const struct plx_registry_lock *held, uint64_t *after, const char *name,
+static int check_untouched(const struct plx_registry_lock *lock, uint64_t *after, const char *name,
                            struct plx_fault *fault)
 {
-    bool untouched = !*after || held->epoch == *after + 1;
+    bool untouched = !*after || lock->epoch == *after + 1;
 
     if (!untouched)
         return plx_fault_set(fault, PLX_ERR_EXISTS, "%s was opened again meanwhile", name);
     if (*after)
-        *after = held->epoch;
+        *after = lock->epoch;
     return 0;
 }
 
@@ -205,7 +205,7 @@ static int check_untouched(const struct plx_registry_lock *held, uint64_t *after
 static int delete_once(struct plx_attach *a, const char *name, bool lost, uint64_t *after,
                        bool *ret_soon, struct plx_fault *fault)
 {
-    struct plx_registry_lock held;
+    struct plx_registry_lock lock;
     struct plx_registry_vdi row;
     struct plx_vdi_info info;
     bool recover, lives, back = false, marked = false;
@@ -214,18 +214,18 @@ static int delete_once(struct plx_attach *a, const char *name, bool lost, uint64
 
     *ret_soon = false;
     if (!error)
-        error = plx_attach_lock_vdi(a, &row, &held, &recover, fault);
+        error = plx_attach_lock_vdi(a, &row, &lock, &recover, fault);
     if (error)
         return error;
-    error = check_untouched(&held, after, name, fault);
+    error = check_untouched(&lock, after, name, fault);
     if (!error)
         error = lost ? check_gone(a, &row, &back, fault)
-                     : plx_attach_check_locked(a, &held, recover, &marked, fault);
+                     : plx_attach_check_locked(a, &lock, recover, &marked, fault);
     if (!error)
-        error = check_unread(a, &row, &held, ret_soon, fault);
+        error = check_unread(a, &row, &lock, ret_soon, fault);
     if (error) {
         if (!recover)
-            plx_registry_vdi_unlock(a->registry, &held, NULL);
+            plx_registry_vdi_unlock(a->registry, &lock, NULL);
         return error;
     }
     plx_attach_lock(a);
@@ -236,16 +236,16 @@ static int delete_once(struct plx_attach *a, const char *name, bool lost, uint64
     plx_attach_unlock(a);
     if (error) {
         if (lives && !recover) /* if the record may be gone, the row stays locked (ATTACH-3) */
-            plx_registry_vdi_unlock(a->registry, &held, NULL);
+            plx_registry_vdi_unlock(a->registry, &lock, NULL);
         return error;
     }
-    error = plx_registry_vdi_delete(a->registry, &held);
+    error = plx_registry_vdi_delete(a->registry, &lock);
     /* ATTACH-3: if that failed, the record is gone and the row stays locked. Recovery, or the same
      * call again, finishes the deletion. */
     if (error)
         return plx_registry_fault(a->registry, error, fault);
     plx_registry_put_off(a->registry, PLX_PUT_OFF);
-    plx_registry_vdi_unlock(a->registry, &held, NULL);
+    plx_registry_vdi_unlock(a->registry, &lock, NULL);
     plx_registry_put_off(a->registry, PLX_NOW);
     plx_uuid_parse(row.id, &id);
     if (marked) /* else nothing is left there (ATTACH-20) */
@@ -340,16 +340,16 @@ static int explain_held(struct plx_attach *a, const char *id, const char *name, 
 static int rename_open(struct plx_attach *a, struct plx_vdi *vdi, const char *name,
                        const char *new_name, bool *ret_soon, struct plx_fault *fault)
 {
-    struct plx_held_vdi *held = plx_attach_held(a, vdi);
-    int error = plx_attach_release_dead(a, held->lock.vdi, fault);
+    struct plx_opened_vdi *opened = plx_attach_opened(a, vdi);
+    int error = plx_attach_release_dead(a, opened->lock.vdi, fault);
 
     if (error)
         return error;
-    error = plx_registry_vdi_rename(a->registry, &held->lock, new_name);
+    error = plx_registry_vdi_rename(a->registry, &opened->lock, new_name);
     if (error == PLX_ERR_BUSY)
-        return explain_held(a, held->lock.vdi, name, ret_soon, fault);
+        return explain_held(a, opened->lock.vdi, name, ret_soon, fault);
     if (error == PLX_ERR_REGISTRY)
-        plx_attach_note_told(held, plx_attach_newest_of(a, vdi), error);
+        plx_attach_note_told(opened, plx_attach_newest_of(a, vdi), error);
     if (error)
         return plx_registry_fault(a->registry, error, fault);
     plx_attach_lock(a);

@@ -18,7 +18,8 @@
  *     So the operator's word is not enough then.
  * OCCUPIED-6  A member of a ring is no free device either: the ring may hold acknowledged writes
  *     that a store lacks. This host's rings are recognised by where they lie, any other one by its
- *     superblock. Only a ring that holds nothing is overwritten with --force (RING_MEMBERS-2).
+ *     superblock. Only a ring that holds nothing is overwritten with --force (RING_MEMBERS-2). No
+ *     record of a disk names such a ring, for the mark's proof takes a segment; so nobody needs it.
  * Threads: the caller's.
  * Crash story: nothing is written here.
  */
@@ -312,8 +313,32 @@ int plx_occupied_refuse(const struct plx_paths *paths, struct plx_device *const 
     return error;
 }
 
+/* OCCUPIED-6. This host may take its own one up again. */
+static int refuse_empty_ring(const struct plx_paths *paths, const struct plx_device *device,
+                             const struct plx_ring_super *ring, struct plx_fault *fault)
+{
+    char store[PLX_UUID_TEXT], host[PLX_UUID_TEXT];
+    struct plx_known known;
+
+    plx_uuid_text(&ring->store, store);
+    plx_uuid_text(&ring->host, host);
+    if (strcmp(host, paths->host) != 0 || plx_known_get(paths, store, &known, NULL))
+        return plx_fault_set(fault, PLX_ERR_EXISTS,
+                             "%s: holds an empty ring of host %s, which no virtual disk needs; "
+                             "--force overwrites it",
+                             device->name, ring->host_name);
+    plx_fault_set(fault, PLX_ERR_EXISTS,
+                  "%.200s: holds an empty ring of host %s, this host's of store %s, which no "
+                  "virtual disk needs; 'parallax ring create %s PATH' with all its members makes "
+                  "it known again, --force overwrites it",
+                  device->name, ring->host_name, known.name, known.name);
+    plx_known_done(&known);
+    return PLX_ERR_EXISTS;
+}
+
 /* OCCUPIED-4 */
-int plx_occupied_refuse_data(struct plx_device *device, struct plx_fault *fault)
+int plx_occupied_refuse_data(const struct plx_paths *paths, struct plx_device *device,
+                             struct plx_fault *fault)
 {
     const uint64_t step = plx_max_u64(device->bytes / SAMPLES & ~(SAMPLE_STEP - 1), SAMPLE_STEP);
     struct plx_superblock_info store;
@@ -324,9 +349,7 @@ int plx_occupied_refuse_data(struct plx_device *device, struct plx_fault *fault)
     if (plx_superblock_probe(device, &store, NULL) == 0)
         return 0; /* plx_store_format() has a better word for that */
     if (plx_ring_recognise(device, &ring, NULL) == 0)
-        return plx_fault_set(fault, PLX_ERR_EXISTS,
-                             "%s: holds an empty ring of host %s; --force overwrites it",
-                             device->name, ring.host_name);
+        return refuse_empty_ring(paths, device, &ring, fault);
     block = aligned_alloc(PLX_BLOCK_SIZE, PLX_BLOCK_SIZE);
     if (!block)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");

@@ -23,7 +23,8 @@ int plx_occupied_refuse_place(const struct plx_paths *paths, struct plx_device *
                               const char *but, struct plx_fault *fault);
 /* EXISTS: there is an empty ring, or data far behind the beginning, at one of many places that are
  * looked at. What plx_store_format() refuses by itself is found at the beginning and at the end. */
-int plx_occupied_refuse_data(struct plx_device *device, struct plx_fault *fault);
+int plx_occupied_refuse_data(const struct plx_paths *paths, struct plx_device *device,
+                             struct plx_fault *fault);
 /* The error of opening a volume for oneself. BUSY: says who has its store open; only volume 0 of a
  * store tells. */
 int plx_occupied_name_living(const char *volume, int error, struct plx_fault *fault);

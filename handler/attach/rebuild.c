@@ -11,7 +11,7 @@
  *         an extent's header                 the extent is sealed and has no owner
  * REBUILD-4  An instance that the store names is entered with no boot. No process of this boot can
  *     be one of them (REBUILD-1), so each counts as dead, and the next opening recovers what it
- *     held.
+ *     had.
  * REBUILD-5  What only the registry knew is copied from the old registry as far as it can be read:
  *     what an operator set, and what was known of the clocks. What is damaged in between is told,
  *     each part of it, and counts as not read as a whole. Nothing of it passes without a word.
@@ -33,8 +33,10 @@
  * REBUILD-9  No bitmap is believed that the disks contradict. A header and the old registry may
  *     both be from before some blocks were handed out, and then REBUILD-6 sees no difference. So
  *     the checker reads every block that every disk leads to, log included. An extent whose bitmap
- *     calls such a block free is not believed. Disks that are refused (REBUILD-7) do not count,
- *     because their blocks may be another disk's by now. What a damaged disk no longer leads to is
+ *     calls such a block free is not believed. Disks that are refused from the beginning
+ *     (REBUILD-7) do not count, because their blocks may be another disk's by now, and accepting
+ *     them looks again (FORGET-4). Those that are refused by REBUILD-14 count: one of the two is as
+ *     it should be, and nobody knows which. What a damaged disk no longer leads to is
  *     not protected by this.
  * REBUILD-10  A name that the registry would not take keeps nobody from any disk: a record with a
  *     name that no disk may have is entered with one made of its UUID, a further record with the
@@ -56,15 +58,17 @@
  *     snapshots that it needs (HOLDS-5). Without it, they would be let go. Where nobody knows that
  *     row any more, the registry lets no snapshot of any other disk go while the clone
  *     lives, unless that disk goes (HOLDS-9), and each rebuild names the clone.
- * REBUILD-14  No two disks come out of a rebuild with one block that either may overwrite. The
- *     checker finds such blocks, whatever the old registry knows, and one of the two went back to
- *     an older state. It is refused as in REBUILD-7:
+ * REBUILD-14  No two disks come out of a rebuild with one block, unless one inherited it from the
+ *     other or both from an ancestor (VERIFY-3, VERIFY-11). The checker finds such blocks, whatever
+ *     the old registry knows, and one of the two went back to an older state. It is refused as in
+ *     REBUILD-7:
  *         a block proves the one older          the one, if no block that disks share speaks
  *         (VERIFY-10)                           against the other, too
  *         nothing proves any, and the one has   the one: its record is from before that snapshot,
  *         no snapshot with the number that its  which cannot go as long as the clone lives
- *         clone, the other, descends from; and
- *         the clone only reads what they share
+ *         clone, the other, descends from; the
+ *         clone only reads what they share, and
+ *         a block proves to be what it wrote
  *         all else                              both: whichever is older would overwrite the newer
  *     That the other one has the contents is no proof against a disk that has no checksum: it may
  *     have written the same in place. Disks that are refused are left out then, and the rest is

@@ -11,12 +11,13 @@
 struct pair {        /* of disks that use one block; what all their blocks say together */
     size_t disk[2];  /* indices of r->vdis, the lower one first */
     bool against[2]; /* a block holds what the other one wrote, and not what this one did */
+    bool right[2];   /* a block holds what this one wrote */
     bool reads[2];   /* it only reads them (struct plx_shared) */
 };
 
 struct asked {
     struct rebuild *r;
-    bool *contradicted; /* of each extent */
+    bool *contradicted; /* of each extent, by whatever disk and whatever becomes of that */
     bool *wrong;        /* of each disk: a block that another one uses is not what it wrote */
     bool *unread;       /* of each disk: something that leads to its blocks cannot be read */
     struct pair *pairs;
@@ -88,7 +89,7 @@ static struct pair *pair_of(struct asked *asked, size_t lower, size_t upper)
         asked->error = PLX_ERR_NOMEM;
         return NULL;
     }
-    asked->pairs[asked->count] = (struct pair){{lower, upper}, {false, false}, {true, true}};
+    asked->pairs[asked->count] = (struct pair){.disk = {lower, upper}, .reads = {true, true}};
     return &asked->pairs[asked->count++];
 }
 
@@ -108,6 +109,7 @@ static void shared(void *context, const struct plx_shared *shared)
 
         asked->wrong[disk[i]] = asked->wrong[disk[i]] || shared->fits[i] < 0;
         pair->against[at] = pair->against[at] || (shared->fits[i] < 0 && shared->fits[!i] > 0);
+        pair->right[at] = pair->right[at] || shared->fits[i] > 0;
         pair->reads[at] = pair->reads[at] && shared->reads[i];
     }
 }
@@ -189,15 +191,17 @@ static bool is_before(const struct rebuild *r, size_t disk, uint64_t seq)
 }
 
 /* Whether the origin went back to before the snapshot that its clone descends from. That it has no
- * such snapshot is not enough: its loss may have been accepted once. So the clone only has what it
- * got with the snapshot, and nothing speaks against it. */
+ * such snapshot is not enough: its loss may have been accepted once, and then the clone may be the
+ * one that went back, to blocks that the origin has got since. So the clone only has what it got
+ * with the snapshot, and a block is proven to be what the clone wrote. That nothing speaks against
+ * it proves nothing: what was overwritten in place has no checksum. */
 static bool lacks_snapshot(const struct asked *asked, const struct pair *pair, int origin)
 {
     const struct rebuild *r = asked->r;
     size_t clone = pair->disk[!origin];
     uint64_t seq = descends(r, clone, pair->disk[origin]);
 
-    return seq && pair->reads[!origin] && !asked->wrong[clone] &&
+    return seq && pair->reads[!origin] && pair->right[!origin] && !asked->wrong[clone] &&
            is_before(r, pair->disk[origin], seq);
 }
 
@@ -261,7 +265,6 @@ static int ask_once(struct asked *asked)
     struct plx_check_result result;
     int error;
 
-    memset(asked->contradicted, 0, r->info.extents * sizeof *asked->contradicted);
     memset(asked->unread, 0, r->vdi_count * sizeof *asked->unread);
     memset(asked->wrong, 0, r->vdi_count * sizeof *asked->wrong);
     asked->count = 0;

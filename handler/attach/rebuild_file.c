@@ -27,7 +27,7 @@
 static int lock_beside(const char *path)
 {
     char name[FILE_TEXT + sizeof LOCK];
-    struct stat held, there;
+    struct stat locked, there;
     int fd;
 
     snprintf(name, sizeof name, "%s" LOCK, path);
@@ -35,11 +35,11 @@ static int lock_beside(const char *path)
         fd = open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (fd < 0)
             return -1;
-        if (flock(fd, LOCK_EX | LOCK_NB) || fstat(fd, &held)) {
+        if (flock(fd, LOCK_EX | LOCK_NB) || fstat(fd, &locked)) {
             close(fd);
             return -1;
         }
-        if (stat(name, &there) == 0 && there.st_ino == held.st_ino)
+        if (stat(name, &there) == 0 && there.st_ino == locked.st_ino)
             return fd;
         close(fd); /* REBUILD_FILE-2 */
     }

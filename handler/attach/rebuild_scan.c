@@ -158,7 +158,7 @@ static void replace_invalid_name(struct rebuild *r, struct plx_registry_vdi *row
     tell_name(r, row, "has a name that no virtual disk may have");
 }
 
-struct named {
+struct named_row {
     struct plx_registry_vdi *row;
     bool renamed;
 };
@@ -166,7 +166,7 @@ struct named {
 /* By name. Of those with one name, one that has always had it comes first, and keeps it. */
 static int compare_names(const void *one, const void *other)
 {
-    const struct named *a = one, *b = other;
+    const struct named_row *a = one, *b = other;
     int order = strcmp(a->row->name, b->row->name);
 
     if (!order)
@@ -177,7 +177,7 @@ static int compare_names(const void *one, const void *other)
 /* Renames all but the first of those that have one name. A name that is made may be another disk's
  * as well, so this goes on until each has its own. The number of the round makes each name a new
  * one, however much of a long name is cut. */
-static void rename_equals(struct named *live, size_t count)
+static void rename_equals(struct named_row *live, size_t count)
 {
     bool again = true;
 
@@ -199,7 +199,7 @@ static void rename_equals(struct named *live, size_t count)
 
 static int replace_equal_names(struct rebuild *r)
 {
-    struct named *live = calloc(r->vdi_count + 1, sizeof *live);
+    struct named_row *live = calloc(r->vdi_count + 1, sizeof *live);
     size_t count = 0;
 
     if (!live)

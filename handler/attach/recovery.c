@@ -1,4 +1,4 @@
-/* recovery.c - takes over what dead instances of this host held.
+/* recovery.c - takes over what dead instances of this host had.
  *
  * For all dead instances together (ATTACH-1), under the lock of ATTACH-11:
  *     1. adopt their extents; nothing is allocated from them yet
@@ -137,43 +137,43 @@ static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *
 
 /* Opens a disk that a dead instance had open; that replays its log. */
 static int open_dead(struct plx_attach *a, const struct plx_registry_vdi *row,
-                     struct plx_held_vdi *held, struct plx_fault *fault)
+                     struct plx_opened_vdi *opened, struct plx_fault *fault)
 {
     struct plx_vdi_open_options options = {
         .slot = row->slot,
-        .epoch = held->lock.epoch,
+        .epoch = opened->lock.epoch,
         .name = row->name, /* ATTACH-19 */
         .take_over = true,
         .overwrite = -1,
     };
-    int error = plx_attach_clock_begin(a, held, &options.witness, fault);
+    int error = plx_attach_clock_begin(a, opened, &options.witness, fault);
 
     if (error)
         return error;
     plx_attach_lock(a);
-    error = plx_vdi_open(a->store, &options, &held->vdi, fault);
+    error = plx_vdi_open(a->store, &options, &opened->vdi, fault);
     plx_attach_unlock(a);
     if (error)
-        plx_attach_clock_end(a, held);
+        plx_attach_clock_end(a, opened);
     return error;
 }
 
 static int recover_closed(struct plx_attach *a, const struct plx_registry_vdi *row,
                           const struct plx_registry_lock *ours, struct plx_fault *fault)
 {
-    struct plx_held_vdi held = {.lock = *ours};
+    struct plx_opened_vdi opened = {.lock = *ours};
     struct plx_vdi_clock clock;
     struct plx_vdi_info info;
-    int error = open_dead(a, row, &held, fault);
+    int error = open_dead(a, row, &opened, fault);
 
     if (error)
         return error;
-    plx_attach_held_clock(a, &held, true, &clock);
+    plx_attach_clock_look(a, &opened, true, &clock);
     plx_attach_lock(a);
-    plx_vdi_get_info(held.vdi, &info);
-    error = plx_vdi_close(held.vdi);
+    plx_vdi_get_info(opened.vdi, &info);
+    error = plx_vdi_close(opened.vdi);
     plx_attach_unlock(a);
-    plx_attach_clock_end(a, &held);
+    plx_attach_clock_end(a, &opened);
     return error ? plx_fault_set(fault, error, "%s: cannot be closed after recovery: %s", row->name,
                                  plx_error_text(error))
                  : plx_attach_settle(a, ours, &info, plx_attach_settle_from(info.snapshots), fault);
@@ -182,26 +182,26 @@ static int recover_closed(struct plx_attach *a, const struct plx_registry_vdi *r
 static int recover_kept(struct plx_attach *a, const struct plx_registry_vdi *row,
                         const struct plx_registry_lock *ours, struct plx_fault *fault)
 {
-    struct plx_held_vdi *held = plx_attach_new_held(fault);
+    struct plx_opened_vdi *opened = plx_attach_new_opened(fault);
     struct plx_vdi_clock clock;
     struct plx_vdi_info info;
     int error;
 
-    if (!held)
+    if (!opened)
         return PLX_ERR_NOMEM;
-    held->lock = *ours;
-    error = open_dead(a, row, held, fault);
+    opened->lock = *ours;
+    error = open_dead(a, row, opened, fault);
     if (error) {
-        free(held);
+        free(opened);
         return error;
     }
-    plx_attach_wait_to_be_asked(a, held);
-    plx_attach_held_clock(a, held, false, &clock);
+    plx_attach_wait_to_be_asked(a, opened);
+    plx_attach_clock_look(a, opened, false, &clock);
     plx_attach_lock(a);
-    plx_vdi_get_info(held->vdi, &info);
+    plx_vdi_get_info(opened->vdi, &info);
     plx_attach_unlock(a);
     error = plx_attach_settle(a, ours, &info, plx_attach_settle_from(info.snapshots), fault);
-    held->behind = error ? plx_attach_settle_from(info.snapshots) : 0;
+    opened->behind = error ? plx_attach_settle_from(info.snapshots) : 0;
     return error;
 }
 
@@ -294,7 +294,7 @@ int plx_attach_unrecovered(struct plx_attach *a, struct plx_fault *fault)
 {
     struct plx_registry_vdi row;
 
-    if (!a->unrecovered.code || plx_attach_is_held(a, a->unrecovered_vdi) ||
+    if (!a->unrecovered.code || plx_attach_is_open(a, a->unrecovered_vdi) ||
         plx_registry_vdi_get_by_id(a->registry, a->unrecovered_vdi, &row) || row.deleted ||
         row.owner != a->instance.row.id)
         return 0;
@@ -321,7 +321,7 @@ static size_t recover_vdis(struct plx_attach *a, struct plx_registry_vdi *list, 
                 plx_attach_env_event(&a->env, error, why.text);
             if (plx_error_is_full_below(error))
                 note_unrecovered(a, &list[i], &why);
-            if (error == PLX_ERR_NOSPACE && !plx_attach_is_held(a, list[i].id) &&
+            if (error == PLX_ERR_NOSPACE && !plx_attach_is_open(a, list[i].id) &&
                 plx_registry_vdi_get_by_id(a->registry, list[i].id, &list[left]) == 0)
                 left++;
             else

@@ -86,6 +86,7 @@ static void take_record(struct lookup *l, const struct plx_vdi_info *info)
         return;
     memcpy(disk->name, info->name, sizeof disk->name);
     disk->marked = marked;
+    disk->position = info->position;
     l->disks->marked += marked;
     look_at_chain(l, disk, info);
 }

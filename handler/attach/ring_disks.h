@@ -15,6 +15,7 @@ struct plx_ring_disk {
     /* What its chain holds; nothing is known of that without the store, or with a problem. */
     bool looked;
     struct plx_ring_look look;
+    struct plx_ring_position position; /* of one with a name: what the store has */
     uint64_t newer;           /* of a marked one, even with a problem: records of a newer store */
     struct plx_fault problem; /* code not 0: why the chain could not be read */
 };

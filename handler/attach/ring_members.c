@@ -35,17 +35,36 @@ void plx_ring_members_abandon(struct plx_ring_members *members)
     plx_ring_members_close(members);
 }
 
+static int in_use(const char *path, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "%s is in use: a handler, or another command, has the ring open; a "
+                         "handler lets go of it when 'parallax vdi set STORE/VDI --ring off' was "
+                         "given for each virtual disk that uses it",
+                         path);
+}
+
+/* Whether somebody writes to the ring that lies there. */
+static bool is_locked(const char *path)
+{
+    struct plx_bytelock *lock;
+    bool busy;
+
+    if (plx_bytelock_open(path, &lock, NULL))
+        return false;
+    if (lock->ops->probe(lock, PLX_BYTE_RING, &busy))
+        busy = false;
+    plx_bytelock_close(lock);
+    return busy;
+}
+
 /* RING_MEMBERS-1 */
 static int lock_member(struct plx_device *device, struct plx_fault *fault)
 {
     int error = device->used->ops->set(device->used, PLX_BYTE_RING, PLX_BYTE_EXCLUSIVE);
 
     if (error == PLX_ERR_BUSY)
-        return plx_fault_set(fault, error,
-                             "%s is in use: a handler, or another command, has the ring open; a "
-                             "handler lets go of it when 'parallax vdi set --ring off' was given "
-                             "for each disk that uses it",
-                             device->name);
+        return in_use(device->name, fault);
     return error ? plx_fault_set(fault, error, "%s: cannot be locked: %s", device->name,
                                  plx_error_text(error))
                  : 0;
@@ -64,6 +83,8 @@ static void open_member(struct plx_ring_member_seen *member, enum plx_ring_hold 
     };
     int error = plx_device_open(member->path, &options, &member->device, &member->problem);
 
+    if (error == PLX_ERR_BUSY && is_locked(member->path))
+        in_use(member->path, &member->problem);
     if (!error && hold >= PLX_RING_ALONE)
         error = lock_member(member->device, &member->problem);
     if (!error)
@@ -113,6 +134,17 @@ const struct plx_ring_member_seen *plx_ring_members_sound(const struct plx_ring_
     return NULL;
 }
 
+const struct plx_ring_member_seen *plx_ring_members_alone(const struct plx_ring_members *members)
+{
+    for (unsigned i = 0; i < members->count; i++) {
+        const struct plx_ring_member_seen *member = &members->member[i];
+
+        if (!member->problem.code && member->super.members > 1 && member->super.alone)
+            return member;
+    }
+    return NULL;
+}
+
 void plx_ring_members_check(struct plx_ring_members *members, const char *ring)
 {
     char id[PLX_UUID_TEXT];
@@ -144,18 +176,10 @@ int plx_ring_members_load(const struct plx_ring_members *members,
 
 bool plx_ring_members_in_use(const struct plx_ring_members *members)
 {
-    bool busy = false;
-
-    for (unsigned i = 0; i < members->count && !busy; i++) {
-        struct plx_bytelock *lock;
-
-        if (!members->member[i].device || plx_bytelock_open(members->member[i].path, &lock, NULL))
-            continue;
-        if (lock->ops->probe(lock, PLX_BYTE_RING, &busy))
-            busy = false;
-        plx_bytelock_close(lock);
-    }
-    return busy;
+    for (unsigned i = 0; i < members->count; i++)
+        if (members->member[i].device && is_locked(members->member[i].path))
+            return true;
+    return false;
 }
 
 /* By a path that is right from everywhere: a word without a '/' would be a store's name. */
@@ -164,10 +188,8 @@ static int refuse_needed(const struct plx_device *device, const char *what, stru
     char *path = NULL;
     int error = plx_volumes_absolute(device->name, &path, NULL);
 
-    plx_fault_set(fault, PLX_ERR_EXISTS,
-                  "%.250s; 'parallax ring delete %.150s' says which, and erases a ring that nobody "
-                  "needs",
-                  what, error ? device->name : path);
+    plx_fault_set(fault, PLX_ERR_EXISTS, "%.250s; 'parallax ring info %.150s' shows them", what,
+                  error ? device->name : path);
     free(path);
     return PLX_ERR_EXISTS;
 }

@@ -47,6 +47,8 @@ void plx_ring_members_close(struct plx_ring_members *members);
 void plx_ring_members_abandon(struct plx_ring_members *members);
 /* The first member without a problem, or NULL. */
 const struct plx_ring_member_seen *plx_ring_members_sound(const struct plx_ring_members *members);
+/* The one of two with which the ring goes on alone; NULL: it has all its members. */
+const struct plx_ring_member_seen *plx_ring_members_alone(const struct plx_ring_members *members);
 /* A member that holds another ring by now than the one with this UUID has a problem. */
 void plx_ring_members_check(struct plx_ring_members *members, const char *ring);
 /* Opens the ring that lies on the members without a problem; one must be there. The members stay

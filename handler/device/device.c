@@ -69,14 +69,12 @@ static int lock_volume(struct plx_device *device, const struct plx_device_open_o
 
     if (error)
         return error;
-    plx_fault_set(
-        &why, PLX_ERR_BUSY,
-        options->exclusive
-            ? "%s is in use: a handler, or another command, has it open as a volume; stop "
-              "that first"
-            : "%s is just being formatted, or its store's registry rebuilt; try again "
-              "when that has ended",
-        device->name);
+    plx_fault_set(&why, PLX_ERR_BUSY,
+                  options->exclusive
+                      ? "%s is in use: a handler, or another command, has it open; stop that first"
+                      : "%s is just being formatted, or its store's registry rebuilt; try again "
+                        "when that has ended",
+                  device->name);
     do
         error = try_lock(device, options);
     while (error == PLX_ERR_BUSY && plx_patience_waits(patience, since_ns, &why));

@@ -104,9 +104,9 @@ static bool fits_transport(const struct aio_device *device, const struct plx_io 
 }
 
 /* LIBAIO-1: from `waiting` into a slot. */
-static struct slot *slot_take(struct aio_device *device, struct plx_io *io)
+static struct aio_slot *slot_take(struct aio_device *device, struct plx_io *io)
 {
-    struct slot *slot = device->free_slots;
+    struct aio_slot *slot = device->free_slots;
 
     device->free_slots = slot->next_free;
     slot->io = io;
@@ -116,7 +116,7 @@ static struct slot *slot_take(struct aio_device *device, struct plx_io *io)
     return slot;
 }
 
-void plx_aio_slot_release(struct aio_device *device, struct slot *slot)
+void plx_aio_slot_release(struct aio_device *device, struct aio_slot *slot)
 {
     free(slot->bounce);
     slot->bounce = NULL;
@@ -125,7 +125,7 @@ void plx_aio_slot_release(struct aio_device *device, struct slot *slot)
     device->free_slots = slot;
 }
 
-static void prepare_direct(struct aio_device *device, struct slot *slot)
+static void prepare_direct(struct aio_device *device, struct aio_slot *slot)
 {
     struct plx_io *io = slot->io;
     struct iovec *iov = (struct iovec *)io->iov; /* libaio lacks the const */
@@ -137,7 +137,7 @@ static void prepare_direct(struct aio_device *device, struct slot *slot)
 }
 
 /* Prepares a transfer through the bounce buffer. false: out of memory. */
-static bool prepare_copy(struct aio_device *device, struct slot *slot)
+static bool prepare_copy(struct aio_device *device, struct aio_slot *slot)
 {
     struct plx_io *io = slot->io;
     size_t done = slot->written;
@@ -158,7 +158,7 @@ static bool prepare_copy(struct aio_device *device, struct slot *slot)
     return true;
 }
 
-static bool slot_prepare(struct aio_device *device, struct slot *slot)
+static bool slot_prepare(struct aio_device *device, struct aio_slot *slot)
 {
     if (slot->io->op == PLX_IO_FLUSH)
         io_prep_fdsync(&slot->cb, device->fd);
@@ -205,7 +205,7 @@ static void fill_slots(struct aio_device *device)
 {
     while (device->waiting.head && device->free_slots) {
         struct plx_io *io = plx_io_queue_pop(&device->waiting);
-        struct slot *slot;
+        struct aio_slot *slot;
 
         if (io->op == PLX_IO_FLUSH && device->sync_flush) {
             flush_now(device, io);
@@ -231,7 +231,7 @@ static void ready_drop(struct aio_device *device, unsigned count)
 /* The kernel refuses the first ready request. A refused flush is done synchronously from now on. */
 static void ready_refused(struct aio_device *device, int error)
 {
-    struct slot *slot = (struct slot *)device->ready[0];
+    struct aio_slot *slot = (struct aio_slot *)device->ready[0];
     struct plx_io *io = slot->io;
 
     ready_drop(device, 1);
@@ -246,7 +246,7 @@ static void ready_refused(struct aio_device *device, int error)
 
 /* A transfer came back short (LIBAIO-4). Returns an error, or 0: it is ready to be submitted again.
  */
-static int go_on(struct aio_device *device, struct slot *slot, size_t transferred)
+static int go_on(struct aio_device *device, struct aio_slot *slot, size_t transferred)
 {
     struct plx_io *io = slot->io;
 
@@ -262,7 +262,7 @@ static int go_on(struct aio_device *device, struct slot *slot, size_t transferre
 
 /* The kernel has ended a transfer; transferred: bytes, or -errno. Returns the request, whose slot
  * is free again (LIBAIO-2), or NULL: it is to be submitted again. */
-static struct plx_io *settle(struct aio_device *device, struct slot *slot, long transferred,
+static struct plx_io *settle(struct aio_device *device, struct aio_slot *slot, long transferred,
                              int *ret_result)
 {
     struct plx_io *io = slot->io;
@@ -310,7 +310,7 @@ int plx_aio_set_up(struct aio_device *device)
 static void carry_out(struct aio_device *device)
 {
     while (device->ready_count) {
-        struct slot *slot = (struct slot *)device->ready[0];
+        struct aio_slot *slot = (struct aio_slot *)device->ready[0];
         struct plx_io *io;
         ssize_t transferred;
         int result;
@@ -376,7 +376,7 @@ static int take_event(struct aio_device *device, const struct io_event *event)
     if (event->obj == &device->nudge)
         return 0;
     device->in_kernel--;
-    io = settle(device, (struct slot *)event->obj, (long)event->res, &result);
+    io = settle(device, (struct aio_slot *)event->obj, (long)event->res, &result);
     return io ? plx_io_finish(io, result) : 0;
 }
 

@@ -20,9 +20,9 @@
 #define CLAIM_DELAY_US 10000
 
 /* The place of one request that is with the kernel or about to be. */
-struct slot {
+struct aio_slot {
     struct iocb cb; /* first, because the kernel gives its address back */
-    struct slot *next_free;
+    struct aio_slot *next_free;
     struct plx_io *io;
     char *bounce;   /* a copy of the request's memory (LIBAIO-3); NULL: none */
     size_t written; /* bytes that earlier tries wrote; the rest is written from the copy */
@@ -38,7 +38,7 @@ struct aio_device {
     bool sync_flush; /* the file system refuses asynchronous flushes */
     struct plx_io_queue waiting;
     struct plx_io_queue finished; /* done without AIO: synchronous flushes, refused requests */
-    struct slot *slots, *free_slots;
+    struct aio_slot *slots, *free_slots;
     unsigned depth, in_kernel, ready_count;
     unsigned calls;      /* requests that were carried out without a context */
     struct iocb **ready; /* slots that are filled and not yet taken by the kernel */
@@ -61,7 +61,7 @@ int plx_aio_open_error(const char *path, const char *doing, int error, struct pl
 
 /* libaio.c */
 int plx_aio_set_up(struct aio_device *device); /* -errno */
-void plx_aio_slot_release(struct aio_device *device, struct slot *slot);
+void plx_aio_slot_release(struct aio_device *device, struct aio_slot *slot);
 void plx_aio_close(struct plx_device *base);
 
 extern const struct plx_device_ops plx_aio_ops;

@@ -42,23 +42,23 @@
 #define BLOCK_DEVICE UINT64_MAX
 #define SYS_NUMBER "/sys/dev/block/%u:%u"
 
-struct place { /* STORAGE-1 */
+struct storage_place { /* STORAGE-1 */
     uint64_t device, inode;
 };
 
 struct storage {
-    const char *name;               /* by which it is looked at */
-    struct place place[PLACES_MAX]; /* its own come first */
+    const char *name;                       /* by which it is looked at */
+    struct storage_place place[PLACES_MAX]; /* its own come first */
     unsigned own, count;
 };
 
-static bool is_same_place(const struct place *one, const struct place *other)
+static bool is_same_place(const struct storage_place *one, const struct storage_place *other)
 {
     return one->device == other->device && one->inode == other->inode;
 }
 
 /* false: it is there already, or there is no room. */
-static bool add(struct storage *storage, struct place place, bool own)
+static bool add(struct storage *storage, struct storage_place place, bool own)
 {
     for (unsigned i = 0; i < storage->count; i++)
         if (is_same_place(&storage->place[i], &place))
@@ -72,9 +72,9 @@ static bool add(struct storage *storage, struct place place, bool own)
 
 /* ---- Block devices ----------------------------------------------------------------------- */
 
-static struct place numbered(dev_t number)
+static struct storage_place numbered(dev_t number)
 {
-    return (struct place){BLOCK_DEVICE, number};
+    return (struct storage_place){BLOCK_DEVICE, number};
 }
 
 static bool is_partition(dev_t number)
@@ -128,7 +128,7 @@ static void add_btrfs(struct storage *storage, const char *name, const struct st
 {
     int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* STORAGE-3 */
     struct btrfs_ioctl_fs_info_args info = {0};
-    char text[37], folder[96];
+    char text[PLX_UUID_TEXT], folder[96];
     struct plx_uuid id;
     struct stat st;
 
@@ -150,7 +150,7 @@ static void add_stated(struct storage *storage, const char *name, const struct s
         add(storage, numbered(st->st_rdev), own);
         return;
     }
-    add(storage, (struct place){st->st_dev, st->st_ino}, own);
+    add(storage, (struct storage_place){st->st_dev, st->st_ino}, own);
     if (major(st->st_dev))
         add(storage, numbered(st->st_dev), false);
     else

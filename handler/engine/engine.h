@@ -108,7 +108,7 @@ struct plx_superblock_info {
 };
 int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
                          struct plx_fault *fault);
-/* Whether an extent of the volume was ever used (GROW-11). */
+/* Whether an extent or a record of the volume was ever used (GROW-11). */
 int plx_superblock_was_used(struct plx_device *device, bool *ret_used, struct plx_fault *fault);
 /* Restores a volume's superblocks from the spare one; dry_run: only looks. The caller has the
  * device for itself, by the operator's word, and may repeat a call that was cut off. EXISTS: they
@@ -247,7 +247,7 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
                               const struct plx_grant *grant);
 /* Adopts an extent of a dead instance. Nothing is allocated from it before
  * plx_store_extents_adopted(), which writes the adopted headers. The caller calls that after it has
- * marked the logs of all VDIs that dead instances held (plx_vdi_mark()). */
+ * marked the logs of all VDIs that dead instances had (plx_vdi_mark()). */
 int plx_store_extent_adopt(struct plx_store *store, uint64_t extent, struct plx_fault *fault);
 int plx_store_extents_adopted(struct plx_store *store, struct plx_fault *fault);
 /* The store's number of collections when the registry granted an extent; odd while another instance
@@ -308,7 +308,8 @@ void plx_store_settle(struct plx_store *store);
 uint64_t plx_store_due_ns(const struct plx_store *store);
 /* Whether requests or background work are under way. */
 bool plx_store_busy(const struct plx_store *store);
-/* I/Os whose completion ends a device's wait(); none of the volumes' while any is held (TICK-6). */
+/* I/Os whose completion ends a device's wait(). None of the volumes', while a write waits (TICK-6).
+ */
 unsigned plx_store_under_way(const struct plx_store *store);
 
 /* ---- Virtual disks ---------------------------------------------------------------------- */
@@ -428,7 +429,7 @@ int plx_vdi_delete(struct plx_store *store, uint32_t slot, bool owner_dead,
 int plx_vdi_give_up(struct plx_store *store, uint32_t slot, struct plx_fault *fault);
 
 /* Marks the blocks that a VDI's log names as allocated in owned extents. After a crash, every VDI
- * that the dead instance held is marked before anything is allocated from its extents. */
+ * that the dead instance had is marked before anything is allocated from its extents. */
 int plx_vdi_mark(struct plx_store *store, uint32_t slot, struct plx_fault *fault);
 
 struct plx_vdi;
@@ -625,7 +626,7 @@ struct plx_request {
     void *owner;
     /* Of a carried request (disk/front.h); appended: all of it has its place in the log's order. */
     struct plx_ring_position carried; /* the record that it brings */
-    bool promised; /* its blocks are (ALLOC-8); may become so while it is under way */
+    bool promised;                    /* its blocks are (ALLOC-8) */
     void (*appended)(struct plx_request *request);
     /* The engine's while submitted. */
     const struct plx_op_kind *kind;
@@ -681,17 +682,6 @@ void plx_vdi_counters(const struct plx_vdi *vdi, struct plx_counters *ret_counte
  * that a disk counts, too. */
 bool plx_counter_at(const struct plx_counters *counters, unsigned index, bool disk,
                     const char **ret_name, uint64_t *ret_value);
-
-/* ---- Helpers -------------------------------------------------------------------------------- */
-
-void plx_uuid_text(const struct plx_uuid *id, char ret_text[37]);
-bool plx_uuid_parse(const char *text, struct plx_uuid *ret_id);
-bool plx_uuid_is_zero(const struct plx_uuid *id);
-bool plx_uuid_equal(const struct plx_uuid *a, const struct plx_uuid *b);
-/* The UUID of a VDI for people: its id. In a copy of a store with an identity of its own it is made
- * from identity and id, so that different disks never have the same. */
-struct plx_uuid plx_uuid_shown(const struct plx_uuid *store, const struct plx_uuid *identity,
-                               const struct plx_uuid *vdi);
 
 #include "engine/engine_care.h"
 #include "engine/engine_check.h"

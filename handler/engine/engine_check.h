@@ -25,6 +25,7 @@ struct plx_finding {
     uint64_t blocks;       /* so many from these on; 0: the finding is not of blocks */
     const char *volume;    /* the volume that holds addr */
     uint64_t volume_block; /* its block there */
+    bool also;             /* the same damage was found at another disk first */
 };
 
 /* Whether what it calls damaged leads a disk to its blocks: a node, the log, an address. */
@@ -69,7 +70,7 @@ struct plx_check_options {
     void (*unguarded)(void *context, uint64_t extent);
     /* Calls unguarded also for extents with an owner: in the owner's memory the blocks may be free.
      */
-    bool held;
+    bool owned;
     bool (*leave_out)(void *context, uint32_t slot); /* NULL: looks at every disk */
     /* Whether the extent's bitmap is not believed, so that nothing in it is ever freed. NULL: all
      * are believed. */

@@ -38,9 +38,14 @@ int plx_snapshot_first(struct plx_store *store, uint32_t slot, uint64_t from,
 struct plx_rewind_options {
     uint64_t seq;
     const char *label; /* NULL: none */
+    /* Asked until something changes: true ends the call (SYSTEM). NULL: nothing ends it. */
+    bool (*interrupted)(void *context);
+    void *context;
 };
 int plx_vdi_rewind(struct plx_vdi *vdi, const struct plx_rewind_options *options,
                    struct plx_snapshot_info *ret_before, struct plx_fault *fault);
+/* Whether plx_vdi_thin() or plx_vdi_rewind() is under way, of which there is one at a time. */
+bool plx_vdi_history_changes(const struct plx_vdi *vdi);
 
 /* The newest snapshot that was taken at or before a time, found by reading a few segments of the
  * log. Sets seq and time_ns, and the rest to 0. NOT_FOUND: none is that old. Needs no lock. */
@@ -85,7 +90,9 @@ int plx_vdi_diff(struct plx_vdi *from, struct plx_vdi *to,
                  struct plx_fault *fault);
 
 /* When a range of blocks changed: each pair of neighbouring snapshots between which it did
- * (plx_vdi_diff()), newest first. Calls visit until it returns false. Needs no lock. */
+ * (plx_vdi_diff()), newest first. Calls visit until it returns false. Needs no lock. If snapshots
+ * go meanwhile, a pair may reach into the one that was told before it. BUSY: the disk changes
+ * faster than it can be read. */
 struct plx_range_change {
     struct plx_snapshot_info from; /* seq 0: the creation of the disk */
     struct plx_snapshot_info to;   /* seq 0: the state now */

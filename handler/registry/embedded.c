@@ -145,6 +145,7 @@ static int open_in(const struct plx_embedded_options *options, bool blank,
 
     if (error)
         return error;
+    region.made = !blank;
     if (blank)
         error = plx_region_blank(&region, fault);
     if (!error)

@@ -153,6 +153,10 @@ int plx_registry_extent_claim(struct plx_registry *reg, int64_t store, uint64_t 
     if (code == PLX_ERR_BUSY) /* foreign key: no such instance */
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
                             (unsigned long long)instance);
+    if (code == PLX_ERR_EXISTS) /* EXTENTS-2 does not hold: a page of the registry went back */
+        return plx_sql_fail(reg, PLX_ERR_REGISTRY,
+                            "the registry contradicts itself: an extent that was never used is in "
+                            "it; 'parallax store rebuild-registry' rebuilds it from the store");
     if (code)
         return code;
     *ret_extent = claimed.extent;
@@ -426,6 +430,19 @@ static void read_blocks(void *item, const struct plx_sql_value *columns)
 }
 
 static const struct plx_sql_shape blocks_shape = {sizeof(uint64_t), read_blocks};
+
+int plx_registry_extent_torn_ranges(struct plx_registry *reg, int64_t store, uint64_t *ret_count)
+{
+    static const char torn[] =
+        "SELECT count(*) FROM volumes v WHERE store = ?1 AND (touched <>"
+        "  (SELECT count(*) FROM extents e WHERE e.store = ?1"
+        "   AND e.no >= first_extent AND e.no < first_extent + touched)"
+        " OR EXISTS (SELECT 1 FROM extents e WHERE e.store = ?1"
+        "   AND e.no >= first_extent + touched AND e.no < first_extent + v.extents))";
+    struct plx_sql statement = SQL(torn, SQL_INT(store));
+
+    return plx_sql_get(reg, &statement, &blocks_shape, ret_count);
+}
 
 int plx_registry_extent_room(struct plx_registry *reg, int64_t store, uint64_t keep_unused,
                              uint64_t limit, uint64_t *ret_blocks)

@@ -36,6 +36,7 @@ int plx_home_read(struct plx_device *device, const struct plx_uuid *store, struc
             one = plx_format_home_decode(block, store, &home, &why);
         if (one && one != PLX_ERR_NOT_FOUND)
             error = one;
+        page.lost |= one ? 1u << slot : 0;
         if (!one && slot == SLOT_STATE)
             state = home;
         if (one || (page.found && home.generation <= page.home.generation))
@@ -65,7 +66,7 @@ int plx_home_cannot_write(const struct plx_device *device, int error, struct plx
 }
 
 static int write_slot(struct plx_device *device, const struct plx_uuid *store,
-                      struct plx_home *home, enum slot slot, bool flush)
+                      struct plx_home *home, enum home_slot slot, bool flush)
 {
     uint8_t block[PLX_BLOCK_SIZE];
     int error;
@@ -80,7 +81,7 @@ static int write_slot(struct plx_device *device, const struct plx_uuid *store,
 /* TENANCY-2. from: SLOT_STATE writes and flushes both slots, SLOT_COUNTER writes slot B alone. The
  * caller flushes slot B where that matters. */
 int plx_home_write(struct plx_device *device, const struct plx_uuid *store,
-                   const struct plx_home *home, enum slot from, struct page *page,
+                   const struct plx_home *home, enum home_slot from, struct page *page,
                    struct plx_fault *fault)
 {
     bool flush = from == SLOT_STATE;
@@ -90,7 +91,7 @@ int plx_home_write(struct plx_device *device, const struct plx_uuid *store,
 
     next.home.generation = page->home.generation;
     for (unsigned slot = from; slot <= SLOT_COUNTER && !error; slot++)
-        error = write_slot(device, store, &next.home, (enum slot)slot, flush);
+        error = write_slot(device, store, &next.home, (enum home_slot)slot, flush);
     if (!error)
         *page = next;
     return plx_home_cannot_write(device, error, fault);
@@ -107,10 +108,13 @@ void plx_home_identify(const struct plx_paths *paths, struct plx_uuid *ret_host,
 /* PATHS-2 */
 int plx_home_refuse_nameless(const struct plx_paths *paths, struct plx_fault *fault)
 {
-    return plx_fault_set(fault, PLX_ERR_PERMISSION,
+    bool full = paths->host_error == PLX_ERR_NOSPACE;
+
+    return plx_fault_set(fault, full ? PLX_ERR_NOSPACE : PLX_ERR_PERMISSION,
                          "nothing tells this host from others: it has no /etc/machine-id, and "
-                         "%.150s/host-id cannot be made: that takes permission and room there",
-                         paths->state);
+                         "%.150s/host-id cannot be made: %s",
+                         paths->state,
+                         full ? "no room is left there; free some" : "that takes permission there");
 }
 
 /* ---- Watched ---- */
@@ -160,6 +164,21 @@ int plx_home_settled(struct plx_device *device, const struct plx_uuid *store, st
     return error;
 }
 
+/* Whether somebody makes a page whole that is damaged in both slots, as who has the store open does
+ * with his counter. */
+static bool is_mended(struct plx_device *device, const struct plx_uuid *store)
+{
+    uint64_t since = plx_home_boot_ns();
+    bool mended = false;
+    struct page now;
+
+    while (!mended && plx_home_boot_ns() - since < WATCH_NS) {
+        plx_home_rest(STEP_NS);
+        mended = plx_home_read(device, store, &now, NULL) == 0;
+    }
+    return mended;
+}
+
 /* TENANCY-7 */
 int plx_tenancy_unopened(struct plx_device *device, const struct plx_uuid *store, uint64_t *since,
                          bool *ret_unopened, struct plx_fault *fault)
@@ -168,6 +187,11 @@ int plx_tenancy_unopened(struct plx_device *device, const struct plx_uuid *store
     bool begins = !*since, moved = false;
     int error = plx_home_settled(device, store, &page, fault);
 
+    if (error == PLX_ERR_CORRUPT) {
+        page = (struct page){0};
+        error = 0;
+        moved = begins && is_mended(device, store);
+    }
     if (error)
         return error;
     if (begins && page.home.open)
@@ -253,7 +277,7 @@ int plx_tenancy_read(struct plx_device *device, const struct plx_bytelock *locks
 {
     struct plx_uuid host, boot;
     struct page page;
-    int error = plx_home_read(device, store, &page, fault);
+    int error = plx_home_settled(device, store, &page, fault); /* TENANCY-6 */
 
     if (error)
         return error;
@@ -261,6 +285,7 @@ int plx_tenancy_read(struct plx_device *device, const struct plx_bytelock *locks
     *ret_tenant = (struct plx_tenant){
         .host = page.home.host,
         .found = page.found,
+        .lost_slots = page.found ? page.lost : 0,
         .open = page.home.open,
         .ours = (!plx_uuid_is_zero(&host) && plx_uuid_equal(&page.home.host, &host)) ||
                 (!plx_uuid_is_zero(&boot) && plx_uuid_equal(&page.home.boot, &boot)),

@@ -3,7 +3,7 @@
  * Life of a lock (columns owner and epoch of a row of vdis):
  *
  *   1 free     owner NULL. plx_registry_vdi_lock() moves it on and raises the epoch
- *   2 held     owner is an instance. plx_registry_vdi_closed() and _unlock() lead back to 1
+ *   2 locked   owner is an instance. plx_registry_vdi_closed() and _unlock() lead back to 1
  *   3 left     the holder has died: the row looks as in 2. plx_registry_vdi_takeover() gives it to
  *              another instance and raises the epoch: 2 again
  *

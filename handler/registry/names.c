@@ -47,7 +47,7 @@ int plx_name_check(const char *kind_name, const char *name, char *why, size_t si
     else if (strspn(name, rest) != length)
         snprintf(why, size, "the %s '%.80s' may hold letters, digits, '.', '_' and '-' only",
                  kind->word, name);
-    else if (kind->not_uuid && plx_uuid_check(name) == 0)
+    else if (kind->not_uuid && plx_uuid_parse(name, NULL))
         snprintf(why, size, "the %s '%s' looks like a UUID; choose another", kind->word, name);
     else if (kind->not_range && strstr(name, ".."))
         snprintf(why, size, "the %s '%.80s' looks like a range, A..B; choose another", kind->word,
@@ -65,17 +65,6 @@ const char *plx_name_plain(const char *name, char *ret_text, size_t size)
     return ret_text;
 }
 
-int plx_uuid_check(const char *text)
-{
-    for (int i = 0; i < 36; i++) {
-        bool dash = i == 8 || i == 13 || i == 18 || i == 23;
-
-        if (!text[i] || (dash ? text[i] != '-' : !strchr("0123456789abcdef", text[i])))
-            return PLX_ERR_INVALID;
-    }
-    return text[36] ? PLX_ERR_INVALID : 0;
-}
-
 static void random_bytes(void *bytes, size_t count)
 {
     /* Once its pool is ready, the kernel gives up to 256 bytes at once and never fails. */
@@ -85,16 +74,12 @@ static void random_bytes(void *bytes, size_t count)
 
 void plx_uuid_random(char ret_text[PLX_UUID_TEXT])
 {
-    uint8_t b[16];
+    struct plx_uuid id;
 
-    random_bytes(b, sizeof b);
-    b[6] = (b[6] & 0x0f) | 0x40;
-    b[8] = (b[8] & 0x3f) | 0x80;
-    for (int i = 0, at = 0; i < 16; i++) {
-        if (i == 4 || i == 6 || i == 8 || i == 10)
-            ret_text[at++] = '-';
-        at += snprintf(ret_text + at, 3, "%02x", b[i]);
-    }
+    random_bytes(id.b, sizeof id.b);
+    id.b[6] = (id.b[6] & 0x0f) | 0x40;
+    id.b[8] = (id.b[8] & 0x3f) | 0x80;
+    plx_uuid_text(&id, ret_text);
 }
 
 uint64_t plx_id_random(void)

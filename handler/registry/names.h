@@ -16,8 +16,7 @@
 #include <stdint.h>
 
 #include "engine/base/error.h"
-
-#define PLX_UUID_TEXT 37 /* 36 characters and the 0 */
+#include "engine/base/identity.h"
 
 /* kind: "store", "vdi" or "label". Returns 0, or PLX_ERR_INVALID and in `why` one sentence that
  * says what is allowed. */
@@ -26,8 +25,6 @@ int plx_name_check(const char *kind, const char *name, char *why, size_t size);
  * name has become '?'. Returns ret_text. */
 const char *plx_name_plain(const char *name, char *ret_text, size_t size);
 
-/* Whether text is a UUID as we write it: 36 characters, lower case. */
-int plx_uuid_check(const char *text);
 /* A random version 4 UUID, and a random number from 1 to 2^63-1, from the kernel. Neither fails. */
 void plx_uuid_random(char ret_text[PLX_UUID_TEXT]);
 uint64_t plx_id_random(void);

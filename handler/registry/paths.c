@@ -146,7 +146,7 @@ static bool machine_id(char ret_id[PLX_UUID_TEXT])
 
 /* Makes the file, or reads the one that another process made first. *id is empty if the file cannot
  * be kept here (PATHS-2). */
-static int get_host_id(const struct plx_paths *paths, const char *path, char *id, size_t size,
+static int get_host_id(struct plx_paths *paths, const char *path, char *id, size_t size,
                        struct plx_fault *fault)
 {
     int code = plx_paths_make_state(paths, fault);
@@ -154,9 +154,10 @@ static int get_host_id(const struct plx_paths *paths, const char *path, char *id
     id[0] = 0;
     if (!code)
         code = make_host_id(path, fault);
-    if (code)
-        return plx_error_is_unwritable(code) ? 0 : code;
-    return read_line(path, id, size, fault);
+    if (!code)
+        return read_line(path, id, size, fault);
+    paths->host_error = code;
+    return plx_error_is_unwritable(code) ? 0 : code;
 }
 
 static int read_host(struct plx_paths *paths, struct plx_fault *fault)
@@ -180,14 +181,15 @@ static int read_host(struct plx_paths *paths, struct plx_fault *fault)
                              path);
     if (code)
         return code;
-    if (kept && plx_uuid_check(id))
+    if (kept && !plx_uuid_parse(id, NULL))
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "%.150s does not hold a UUID; restore it "
                              "(deleting it gives this host a new identity)",
                              path);
     memcpy(paths->host, id, sizeof paths->host);
     gethostname(paths->host_name, sizeof paths->host_name - 1);
-    if (!read_line("/proc/sys/kernel/random/boot_id", id, sizeof id, NULL) && !plx_uuid_check(id))
+    if (!read_line("/proc/sys/kernel/random/boot_id", id, sizeof id, NULL) &&
+        plx_uuid_parse(id, NULL))
         memcpy(paths->boot, id, sizeof paths->boot);
     return 0;
 }

@@ -20,7 +20,8 @@
 struct plx_paths {
     char state[PLX_PATH_MAX]; /* absolute */
     char run[PLX_PATH_MAX];   /* absolute; holds control/ */
-    char host[PLX_UUID_TEXT]; /* this host's id (PATHS-1); empty: it has none */
+    char host[PLX_UUID_TEXT]; /* this host's id (PATHS-1); or empty */
+    int host_error;           /* why it has none */
     char host_name[PLX_HOST_NAME_MAX + 1];
     char boot[PLX_UUID_TEXT]; /* the kernel's boot id; empty when there is none */
 };

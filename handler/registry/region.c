@@ -8,10 +8,12 @@
  *     checks it, so neither a damaged page nor a page at the wrong place is believed.
  * REGION-3  Without a lock no page contents are returned. A writer may be in the middle of writing
  *     page 1, and SQLite would believe the half it sees.
- * REGION-4  A database whose first page is zero is empty. For any other database SQLite is told
- *     that the file fills the whole space. SQLite finds the number of pages that count in the
- *     database header, and the number before a transaction in its journal. A file size taken from
- *     the header would be wrong while that header is itself to be rolled back.
+ * REGION-4  A database whose first page is zero is empty. Only who makes one may find it so
+ *     (`made`): to everybody else it is damage, and neither written over nor its journal deleted.
+ *     For any other database SQLite is told that the file fills the whole space. SQLite finds the
+ *     number of pages that count in the database header, and the number before a transaction in
+ *     its journal. A file size taken from the header would be wrong while that header is itself to
+ *     be rolled back.
  * REGION-5  The journal exists while its first byte is not zero. Deleting or truncating the journal
  *     makes that byte zero. So does SQLite at each commit (journal_mode=PERSIST).
  * REGION-6  The journal has room for a copy of every page that the database can have, so no
@@ -40,6 +42,13 @@
  *     transaction would be undone. Therefore the end is marked (word ENDED in the journal's first
  *     block) once it is durable. Where the mark is missing, the next writer makes the end durable
  *     before it begins.
+ * REGION-12  A page whose stamp is not that of the page that was written last is not believed,
+ *     however whole it is: the device has lost a write. The stamps of all pages stand in a table
+ *     behind the pages (region_stamps.c), which each commit and each rollback makes durable
+ *     together with the pages. A rollback does not compare pages with the table, so a wrong table
+ *     cannot stop it. It writes the stamps of the pages that it restores. A page whose stamp is not
+ *     known is believed. What is not noticed are a lost write of the journal, and a page that was
+ *     lost together with its block of the table.
  * Locks: SQLite's five lock states on three bytes of the volume, as in SQLite's unix VFS. PENDING
  *   stops new readers, so that a writer gets in although readers follow each other without end.
  * Threads: one at a time for each connection.
@@ -48,7 +57,8 @@
  *   step of a commit                                     a cut before its flush is done leaves
  *   1 the journal's records are written and flushed      the old contents
  *   2 the magic and the record count, flushed            the old contents
- *   3 the database pages are written and flushed         the old contents, by rollback
+ *   3 the database pages and the table of their stamps
+ *     are written and flushed                            the old contents, by rollback
  *   4 the journal's header is made zero and flushed      the old contents, or the new ones
  *   5 the mark of REGION-11 is written, not flushed      the new contents
  */
@@ -239,6 +249,7 @@ void plx_region_vfs_free(struct plx_region_vfs *vfs)
     if (!vfs)
         return;
     sqlite3_vfs_unregister(&vfs->base);
+    free(vfs->stamps);
     free(vfs);
 }
 

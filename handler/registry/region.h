@@ -42,6 +42,9 @@ struct plx_region {
     /* Nothing may be written. If a crash left a journal to be rolled back, the registry cannot be
      * read at all in this mode. */
     bool read_only;
+    /* A registry was made here, so an empty one is damage (REGION-4). False: whoever opens it for
+     * writing makes one where it is empty. */
+    bool made;
     /* The store's feature bits that a writer must understand and this program does not. */
     uint64_t unknown;
     /* How long to wait for other processes that hold SQLite's locks, until this connection makes

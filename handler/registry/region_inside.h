@@ -1,4 +1,4 @@
-/* region_inside.h - what the files of a region share. The rules REGION-1 to REGION-11 are in
+/* region_inside.h - what the files of a region share. The rules REGION-1 to REGION-12 are in
  * region.c.
  *
  * Private to region*.c. Functions that SQLite calls have SQLite's signatures and return its result
@@ -13,6 +13,7 @@
 
 #define PAGE PLX_BLOCK_SIZE
 #define STAMP_AT (PAGE - PLX_REGION_STAMP)
+#define STAMPS 1016             /* in a block of the table of stamps */
 #define RECORD_BYTES (PAGE + 8) /* one page in SQLite's journal: number, page, checksum */
 #define GATHER_BYTES (64 * PAGE)
 #define SPACE_MIN (64 * PAGE)
@@ -38,9 +39,13 @@ struct plx_region_vfs {
     struct plx_region region;
     uint64_t space; /* bytes of the database part, and of the journal part */
     struct plx_fault fault;
-    int level;         /* SQLITE_LOCK_NONE to SQLITE_LOCK_EXCLUSIVE */
-    bool written;      /* database pages were written under this lock (REGION-7) */
-    bool salvage;      /* damaged pages may be read (REGION-8) */
+    int level;                        /* SQLITE_LOCK_NONE to SQLITE_LOCK_EXCLUSIVE */
+    bool written;                     /* database pages were written under this lock (REGION-7) */
+    bool salvage;                     /* damaged pages may be read (REGION-8) */
+    struct plx_region_stamps *stamps; /* REGION-12: the table's blocks, as far as they are known */
+    uint64_t stamp_blocks;
+    bool stamps_current; /* since the lock was taken, page 1 was compared with them */
+    bool stamps_dirty;
     uint64_t from, to; /* journal bytes that are only in `gathered`, not on the device yet */
     bool refused;      /* the device refused those bytes (REGION-10) */
     uint8_t gathered[GATHER_BYTES]; /* starts at the block that contains byte `from` */
@@ -51,7 +56,7 @@ struct plx_region_file {
     struct plx_region_vfs *vfs;
 };
 
-/* region_pages.c */
+/* region_blocks.c */
 uint64_t plx_region_space(const struct plx_region *region);
 int plx_region_check(const struct plx_region *region, const char *volume, struct plx_fault *fault);
 int plx_region_note(struct plx_region_vfs *vfs, int result, int code, const char *what,
@@ -63,9 +68,11 @@ int plx_region_read_block(struct plx_region_vfs *vfs, enum part part, uint64_t o
 int plx_region_write_blocks(struct plx_region_vfs *vfs, enum part part, uint64_t offset,
                             void *blocks, size_t bytes);
 int plx_region_flush(struct plx_region_vfs *vfs);
-int plx_region_may_write(struct plx_region_vfs *vfs, int result);
 uint32_t plx_region_word_at(const uint8_t *at);
 void plx_region_put_word(uint8_t *at, uint32_t word);
+
+/* region_pages.c */
+int plx_region_may_write(struct plx_region_vfs *vfs, int result);
 uint64_t plx_region_journal_space(const struct plx_region_vfs *vfs);
 int plx_region_database_read(sqlite3_file *file, void *buffer, int amount, sqlite3_int64 offset);
 int plx_region_database_write(sqlite3_file *file, const void *buffer, int amount,
@@ -73,6 +80,20 @@ int plx_region_database_write(sqlite3_file *file, const void *buffer, int amount
 int plx_region_database_truncate(sqlite3_file *file, sqlite3_int64 bytes);
 int plx_region_database_size(sqlite3_file *file, sqlite3_int64 *ret_bytes);
 int plx_region_database_sync(sqlite3_file *file, int flags);
+
+/* region_stamps.c. Pages are counted from 1 on, as SQLite does. */
+uint64_t plx_region_page_at(const struct plx_region_vfs *vfs, uint64_t number);
+uint64_t plx_region_page_count(const struct plx_region *region);
+/* Which stamp the page has that was written last; 0: nobody knows. */
+int plx_region_stamp_get(struct plx_region_vfs *vfs, uint64_t number, uint32_t *ret_stamp);
+/* The page that was just read has this one, and plx_region_stamp_get() knew none. */
+void plx_region_stamp_learn(struct plx_region_vfs *vfs, uint64_t number, uint32_t stamp);
+int plx_region_stamp_set(struct plx_region_vfs *vfs, uint64_t number, uint32_t stamp);
+/* After a lock was taken: what is known still counts if page 1 is the same. */
+void plx_region_stamps_compare(struct plx_region_vfs *vfs, const uint8_t first[PAGE]);
+void plx_region_stamps_forget(struct plx_region_vfs *vfs);
+/* Writes what has changed in the table, and makes it and the pages durable. */
+int plx_region_stamps_sync(struct plx_region_vfs *vfs);
 
 /* region_journal.c */
 int plx_region_journal_read(sqlite3_file *file, void *buffer, int amount, sqlite3_int64 offset);

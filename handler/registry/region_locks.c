@@ -72,6 +72,7 @@ static int lock_shared(struct plx_region_vfs *vfs)
         set_byte(vfs, BYTE_SHARED, PLX_BYTE_UNLOCKED);
     else
         vfs->level = SQLITE_LOCK_SHARED;
+    vfs->stamps_current = false;
     return result;
 }
 
@@ -103,8 +104,10 @@ int plx_region_database_lock(sqlite3_file *file, int level)
         return SQLITE_READONLY;
     /* REGION-7. Both RESERVED (a change) and EXCLUSIVE at once (the rollback of a dead process's
      * journal) come from SHARED. */
-    if (vfs->level == SQLITE_LOCK_SHARED)
+    if (vfs->level == SQLITE_LOCK_SHARED) {
         result = plx_region_may_write(vfs, SQLITE_IOERR_LOCK);
+        plx_region_stamps_forget(vfs); /* REGION-12: somebody may have rolled back */
+    }
     if (result)
         return result;
     if (level == SQLITE_LOCK_EXCLUSIVE)
@@ -129,6 +132,7 @@ int plx_region_database_unlock(sqlite3_file *file, int level)
         other = set_byte(vfs, BYTE_RESERVED, PLX_BYTE_UNLOCKED);
         result = result ? result : other;
         vfs->written = false;
+        plx_region_stamps_forget(vfs);
     }
     if (level == SQLITE_LOCK_NONE) {
         other = set_byte(vfs, BYTE_SHARED, PLX_BYTE_UNLOCKED);

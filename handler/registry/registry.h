@@ -232,6 +232,10 @@ struct plx_registry_extent {
     uint64_t collections;
 };
 
+/* How many ranges have other rows than those of the extents that were ever used (EXTENTS-2): 0,
+ * unless a page of the registry is older than the others. */
+int plx_registry_extent_torn_ranges(struct plx_registry *reg, int64_t store, uint64_t *ret_count);
+
 struct plx_registry_extent_counts {
     uint64_t total, unused, system, data, meta; /* extents */
     uint64_t owned, sealed;                     /* among data and meta */

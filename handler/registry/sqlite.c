@@ -31,8 +31,10 @@
  *       connection                        waits
  *       no patience was given             30 s
  *       patience, before its first change 1 s; then the patience decides whether to wait on
- *       that patience was used up         not at all
+ *       that patience was used up         50 ms
  *       after its first change            30 s, since something has begun that must be finished
+ *       those were used up, too           50 ms, until a change of its own succeeds: otherwise
+ *                                         one statement after the other would wait
  *
  *     A change whose commit was given up for those locks is none: it was rolled back.
  * SQLITE-9  All triggers and views in the schema come from our migrations. A foreign trigger or
@@ -128,7 +130,7 @@ static bool is_patient(const struct plx_sqlite *lite)
 
 static int kept_busy(const struct plx_sqlite *lite, struct plx_fault *fault)
 {
-    return plx_fault_set(fault, is_patient(lite) ? PLX_ERR_TURN : PLX_ERR_REGISTRY,
+    return plx_fault_set(fault, lite->region.patience ? PLX_ERR_TURN : PLX_ERR_REGISTRY,
                          "registry %.120s: another process keeps it busy; try again", lite->path);
 }
 
@@ -189,7 +191,7 @@ int plx_sqlite_wait_turn(void *context, int asked)
     struct plx_sqlite *lite = context;
     struct timespec pause = {.tv_nsec = 200000 + (long)(plx_id_random() % 1000000)};
     bool patient = is_patient(lite);
-    unsigned limit_ms = !patient ? BUSY_TIMEOUT_MS : lite->given_up ? 0 : TURNS_MS;
+    unsigned limit_ms = lite->given_up ? SHORT_MS : patient ? TURNS_MS : BUSY_TIMEOUT_MS;
     struct plx_fault why;
 
     if (asked == 0)
@@ -198,6 +200,8 @@ int plx_sqlite_wait_turn(void *context, int asked)
         nanosleep(&pause, NULL);
         return 1;
     }
+    if (!patient)
+        lite->given_up = lite->region.patience != NULL;
     if (!patient || lite->given_up)
         return 0;
     kept_busy(lite, &why);

@@ -20,7 +20,7 @@ struct plx_sqlite {
     struct plx_prepared *prepared; /* prepared statements, most recently used first */
     uint64_t busy_since_ns;        /* since when SQLite's busy handler waits (patience.h) */
     uint64_t changed_at;           /* the last change here, monotonic ms; 0: none (SQLITE-8) */
-    bool given_up;                 /* the caller's patience is used up (SQLITE-8) */
+    bool given_up;                 /* no more waiting for others' locks (SQLITE-8) */
     struct plx_region_vfs *vfs;    /* NULL: the registry is a file */
     struct plx_region region;      /* with vfs: as opened; only vfs knows the present spans */
     uint32_t pages;                /* with vfs: the page limit that SQLite was told (SQLITE-7) */

@@ -118,6 +118,7 @@ static int run(void *driver, bool change, const struct plx_sql *batch, size_t co
         result = plx_sqlite_exec(lite, "COMMIT");
         if (result != SQLITE_BUSY) /* SQLITE-8: who waits for others has changed nothing yet */
             lite->changed_at = monotonic_ms();
+        lite->given_up = lite->given_up && result;
     }
     return result ? plx_sqlite_give_up(lite, result, ret_fault) : 0;
 }

@@ -9,6 +9,7 @@
 
 #define LOCK_SUFFIX ".lock"
 #define TURNS_MS 1000         /* SQLITE-8: every caller waits this long for other processes */
+#define SHORT_MS 50           /* SQLITE-8: who has given up outlasts an ordinary commit */
 #define BUSY_TIMEOUT_MS 30000 /* SQLITE-8: without patience, and after the first change */
 #define CHANGES_APART_MS 10u  /* a change that follows this soon first pauses for TURN_NS */
 #define TURN_NS 1000000

@@ -62,7 +62,7 @@ static void enter_volume(const char *store_uuid, const struct plx_registry_volum
 
 static int check_volume(struct plx_registry *reg, const struct plx_registry_volume *volume)
 {
-    if (plx_uuid_check(volume->uuid) || !volume->path[0] || !volume->extents)
+    if (!plx_uuid_parse(volume->uuid, NULL) || !volume->path[0] || !volume->extents)
         return plx_sql_fail(reg, PLX_ERR_INVALID, "volume %u: its UUID, path or size is missing",
                             volume->index);
     return 0;
@@ -91,7 +91,8 @@ int plx_registry_store_create(struct plx_registry *reg, const struct plx_registr
 
     if (code)
         return plx_sql_fail(reg, code, "%s", why);
-    if (plx_uuid_check(store->uuid) || !store->extent_blocks || !count || count > PLX_VOLUMES_MAX)
+    if (!plx_uuid_parse(store->uuid, NULL) || !store->extent_blocks || !count ||
+        count > PLX_VOLUMES_MAX)
         return plx_sql_fail(reg, PLX_ERR_INVALID,
                             "store '%s': its UUID, extent size or volumes "
                             "are missing or too many",
@@ -304,7 +305,7 @@ static int enter_instance(struct plx_registry *reg, const struct plx_registry_in
     int code;
 
     snprintf(id, sizeof id, "%llu", (unsigned long long)instance->id);
-    if (!instance->id || (instance->host[0] && plx_uuid_check(instance->host)))
+    if (!instance->id || (instance->host[0] && !plx_uuid_parse(instance->host, NULL)))
         return plx_sql_fail(reg, PLX_ERR_INVALID, "instance %s: its id or host is not valid", id);
     code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
     if (code == PLX_ERR_BUSY) /* foreign key: no such store */

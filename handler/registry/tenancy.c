@@ -29,7 +29,8 @@
  *     looked at afterwards. Between two running machines it proves nothing: the other machine may
  *     only be paused. So another host's store needs the operator's word.
  * TENANCY-6  A page that was read while another process wrote it proves nothing. A tenancy is not
- *     fenced by a page with a damaged slot, and a damaged slot is read again some times first.
+ *     fenced by a page with a damaged slot, and a damaged slot is read again some times first. Only
+ *     then is it told to people.
  * TENANCY-7  Whoever opens a store writes the page before anything else, even if "open" is set
  *     already. So a reader whose locks are not visible to others can tell by the page's generation
  *     whether the store was opened while it read.

@@ -20,7 +20,7 @@
  * Lifecycle of a tenancy:
  *
  *   1 begun     plx_tenancy_begin() has written the page where it must; a thread runs
- *   2 held      the thread reads the page once a second and raises the counter. Each commit of the
+ *   2 live      the thread reads the page once a second and raises the counter. Each commit of the
  *               registry looks first. Writes to the store ask plx_tenancy_waits(), and wait for a
  *               look after a gap without one (a machine that was paused, a device that hangs)
  *   3 fenced    the page names somebody else, or its counter went back, or reading it failed for
@@ -135,10 +135,12 @@ int plx_tenancy_number(struct plx_tenancy *tenancy, const struct plx_number_rais
 struct plx_tenant {
     struct plx_uuid host; /* zero: nobody has the store */
     char host_name[65];
-    bool found; /* false: no page was ever written (a released store has one) */
-    bool open;  /* "open" is set: the store is in use, or was not closed in order */
-    bool ours;  /* the page has this host's id, or this boot's */
-    bool here;  /* this boot and this inode: the byte locks of its users can be seen */
+    bool found;          /* false: no page was ever written (a released store has one) */
+    bool damaged;        /* so that it cannot be read: for who goes on without it */
+    unsigned lost_slots; /* bit N: slot N is lost, and the other one says all that is here */
+    bool open;           /* "open" is set: the store is in use, or was not closed in order */
+    bool ours;           /* the page has this host's id, or this boot's */
+    bool here;           /* this boot and this inode: the byte locks of its users can be seen */
 };
 int plx_tenancy_read(struct plx_device *device, const struct plx_bytelock *locks,
                      const struct plx_uuid *store, const struct plx_paths *paths,

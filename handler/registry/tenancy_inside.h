@@ -29,10 +29,11 @@ struct page {
     struct plx_home home;
     bool found;
     bool damaged;   /* a slot is neither whole nor unused */
+    unsigned lost;  /* bit N: slot N says nothing, for that reason or since it was emptied */
     bool kept_open; /* TENANCY-2: slot A says "open" for the same host, boot and inode */
 };
 
-enum slot {
+enum home_slot {
     SLOT_STATE,   /* slot A: written with a new host, boot or inode, and with the first "open" */
     SLOT_COUNTER, /* slot B: written together with A, and alone for all else (TENANCY-2) */
 };
@@ -80,7 +81,7 @@ int plx_home_settled(struct plx_device *device, const struct plx_uuid *store, st
                      struct plx_fault *fault);
 int plx_home_cannot_write(const struct plx_device *device, int error, struct plx_fault *fault);
 int plx_home_write(struct plx_device *device, const struct plx_uuid *store,
-                   const struct plx_home *home, enum slot from, struct page *page,
+                   const struct plx_home *home, enum home_slot from, struct page *page,
                    struct plx_fault *fault);
 void plx_home_identify(const struct plx_paths *paths, struct plx_uuid *ret_host,
                        struct plx_uuid *ret_boot);

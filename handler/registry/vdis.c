@@ -59,7 +59,7 @@ static int check_vdi(struct plx_registry *reg, const struct plx_registry_vdi *vd
 
     if (code)
         return plx_sql_fail(reg, code, "%s", why);
-    if (plx_uuid_check(vdi->id) || (vdi->parent[0] && plx_uuid_check(vdi->parent)))
+    if (!plx_uuid_parse(vdi->id, NULL) || (vdi->parent[0] && !plx_uuid_parse(vdi->parent, NULL)))
         return plx_sql_fail(reg, PLX_ERR_INVALID,
                             "%s: its UUID or its parent's is not "
                             "valid",

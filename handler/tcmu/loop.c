@@ -31,6 +31,11 @@
  *        the same, but the device    the loop's own thread, which sleeps IMPATIENT_MS at most
  *        with those I/Os hangs       while the queue is deep
  *
+ *     The table assumes that one of many I/Os completes soon. A slow device with large writes in
+ *     flight breaks that assumption. A reader who waits for each answer before the next request
+ *     would get one answer every IMPATIENT_MS. So when a turn finds work that was left for LATE_NS
+ *     or longer, posters leave no work to others for WARY_NS.
+ *
  * LOOP-8  Each device has a thread that waits for its completions, a watcher: the volumes, and the
  *     members of a ring. So one system call collects completions, and a device needs no file
  *     descriptor to announce them. If a watcher cannot be started, the loop's own thread wakes up
@@ -64,12 +69,14 @@
 #define MANY 4u          /* pieces of work in the inbox that are worth a turn (LOOP-7) */
 #define IDLE_MS 5
 #define IMPATIENT_MS 5
-#define BUSY_WAIT_MS 100 /* the longest sleep while the engine has work, if nothing wakes it */
+#define LATE_NS 1000000u   /* LOOP-7 */
+#define WARY_NS 100000000u /* LOOP-7 */
+#define BUSY_WAIT_MS 100   /* the longest sleep while the engine has work, if nothing wakes it */
 #define QUIET_WAIT_MS 1000
 #define JOBS_MAX 256
 #define NS_PER_MS 1000000u
 
-struct job {
+struct loop_job {
     void (*function)(void *argument);
     void *argument;
 };
@@ -96,6 +103,7 @@ struct plx_loop {
     _Atomic(struct plx_work *) inbox; /* newest first */
     atomic_uint posted;               /* about how much work is in the inbox (LOOP-7) */
     atomic_uint under_way;            /* I/Os in flight when the mutex was given up last */
+    _Atomic(uint64_t) wary_until_ns;  /* no work is left to others before that (LOOP-7) */
 
     int wake_fd;     /* wakes the loop's own thread */
     int job_done_fd; /* wakes plx_loop_idle() */
@@ -106,13 +114,30 @@ struct plx_loop {
 
     pthread_mutex_t jobs_lock;
     pthread_cond_t jobs_cond;
-    struct job jobs[JOBS_MAX];
+    struct loop_job jobs[JOBS_MAX];
     unsigned jobs_first, jobs_count;
     bool no_more_jobs;
     pthread_t worker;
 };
 
 /* ---- Turns --------------------------------------------------------------------------------- */
+
+static uint64_t now_ns(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+/* LOOP-7 */
+static void look_for_late(struct plx_loop *loop, const struct plx_work *oldest)
+{
+    uint64_t now = oldest && oldest->posted_ns ? now_ns() : 0;
+
+    if (now && now - oldest->posted_ns >= LATE_NS)
+        atomic_store(&loop->wary_until_ns, now + WARY_NS);
+}
 
 void plx_loop_tick(struct plx_loop *loop)
 {
@@ -126,6 +151,7 @@ void plx_loop_tick(struct plx_loop *loop)
         work->next = oldest;
         oldest = work;
     }
+    look_for_late(loop, oldest);
     while (oldest) {
         struct plx_work *work = oldest;
 
@@ -209,15 +235,27 @@ void plx_loop_unlock(struct plx_loop *loop)
     pthread_setcancelstate(cancelable, NULL);
 }
 
+/* LOOP-7. The time at which this work is left to a watcher; 0: the poster makes the turn itself. */
+static uint64_t left_since(const struct plx_loop *loop)
+{
+    uint64_t now = atomic_load(&loop->under_way) >= DEEP ? now_ns() : 0;
+
+    return now >= atomic_load(&loop->wary_until_ns) ? now : 0;
+}
+
 void plx_loop_post(struct plx_loop *loop, struct plx_work *work)
 {
+    bool left;
     int cancelable;
 
+    work->posted_ns = left_since(loop);
+    left = work->posted_ns != 0;
     work->next = atomic_load(&loop->inbox);
     while (!atomic_compare_exchange_weak(&loop->inbox, &work->next, work))
         ;
-    if (atomic_fetch_add(&loop->posted, 1) + 1 < MANY && atomic_load(&loop->under_way) >= DEEP)
-        return; /* LOOP-7 */
+    if (atomic_fetch_add(&loop->posted, 1) + 1 < MANY && left &&
+        atomic_load(&loop->under_way) >= DEEP) /* after the post, as the table says */
+        return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelable);
     if (pthread_mutex_trylock(&loop->mutex) == 0) { /* fails within a completion: LOOP-3 */
         turn(loop, TURNS_AT_ONCE);
@@ -412,13 +450,10 @@ int plx_loop_watch(struct plx_loop *loop)
 /* How long the loop's own thread sleeps (LOOP-6, LOOP-7). more: work is left. */
 static int timeout_after(struct plx_loop *loop, bool more)
 {
-    uint64_t now, due_ns, ms;
-    struct timespec time;
+    uint64_t now = now_ns(), due_ns, ms;
 
     if (more)
         return 0;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    now = (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
     ms = plx_store_busy(loop->store) ? BUSY_WAIT_MS : QUIET_WAIT_MS;
     if (impatient(loop, plx_store_under_way(loop->store)))
         ms = IMPATIENT_MS;
@@ -487,7 +522,7 @@ void plx_loop_stop(struct plx_loop *loop)
 
 /* ---- The thread for jobs that may block ----------------------------------------------------- */
 
-static bool next_job(struct plx_loop *loop, struct job *ret_job)
+static bool next_job(struct plx_loop *loop, struct loop_job *ret_job)
 {
     bool got;
 
@@ -507,7 +542,7 @@ static bool next_job(struct plx_loop *loop, struct job *ret_job)
 static void *work_off(void *argument)
 {
     struct plx_loop *loop = argument;
-    struct job job;
+    struct loop_job job;
 
     pthread_setname_np(pthread_self(), "plx-worker");
     while (next_job(loop, &job)) {
@@ -525,7 +560,7 @@ int plx_loop_defer(struct plx_loop *loop, void (*function)(void *argument), void
     pthread_mutex_lock(&loop->jobs_lock);
     if (loop->jobs_count < JOBS_MAX) {
         loop->jobs[(loop->jobs_first + loop->jobs_count) % JOBS_MAX] =
-            (struct job){function, argument};
+            (struct loop_job){function, argument};
         loop->jobs_count++;
         pthread_cond_signal(&loop->jobs_cond);
         result = 0;

@@ -29,7 +29,8 @@ struct plx_loop;
  * called; the caller owns the memory. */
 struct plx_work {
     void (*run)(struct plx_work *work);
-    struct plx_work *next; /* the loop's */
+    struct plx_work *next; /* the loop's, and so is the rest */
+    uint64_t posted_ns;    /* when it was left to others (LOOP-7); or 0 */
 };
 
 /* Starts the thread for deferred jobs. NOMEM, SYSTEM. */

@@ -44,13 +44,13 @@
 #define STATUS_RUNS_MAX 64
 
 /* The range of a CDB. */
-struct range {
+struct cdb_range {
     uint64_t offset, length; /* bytes */
 };
 
 /* ---- Looking at the CDB --------------------------------------------------------------------- */
 
-static int get_range(const struct plx_lun *lun, struct tcmulib_cmd *lib_cmd, struct range *ret)
+static int get_range(const struct plx_lun *lun, struct tcmulib_cmd *lib_cmd, struct cdb_range *ret)
 {
     uint64_t sectors = atomic_load(&lun->size_bytes) / lun->sector_size;
     uint64_t lba = tcmu_cdb_get_lba(lib_cmd->cdb), count = tcmu_cdb_get_xfer_length(lib_cmd->cdb);
@@ -133,8 +133,8 @@ static size_t first_difference(const char *a, const char *b, size_t bytes)
 
 /* Reads a range in steps. compare false: the range only has to be readable. Otherwise compares it
  * with the command's data, or, if period is not 0, with the data repeated every `period` bytes. */
-static int verify_range(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd, const struct range *range,
-                        bool compare, size_t period)
+static int verify_range(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd,
+                        const struct cdb_range *range, bool compare, size_t period)
 {
     char *stored = malloc(STEP_BYTES), *given = malloc(STEP_BYTES);
     int result = stored && given ? 0 : PLX_ERR_NOMEM;
@@ -167,7 +167,7 @@ static int verify(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
 {
     const uint8_t *cdb = lib_cmd->cdb;
     unsigned check = cdb[1] >> 1 & 3; /* BYTCHK */
-    struct range range;
+    struct cdb_range range;
     int status;
 
     if ((cdb[1] & 0xe0) || check == 2)
@@ -183,7 +183,7 @@ static int verify(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
 
 static int write_verify_12(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
 {
-    struct range range;
+    struct cdb_range range;
     int status, result;
 
     if (lib_cmd->cdb[1] & 0xe0)
@@ -225,7 +225,7 @@ static int or_step(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd, uint64_t at
 
 static int or_write(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
 {
-    struct range range;
+    struct cdb_range range;
     char *buffer;
     int status, result = 0;
 
@@ -253,7 +253,7 @@ static int or_write(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
 
 static int prefetch(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
 {
-    struct range range;
+    struct cdb_range range;
 
     /* PRE-FETCH is a hint and may do nothing; GOOD says that not everything fitted into the cache.
      */
@@ -264,7 +264,7 @@ static int write_same(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
 {
     const uint8_t *cdb = lib_cmd->cdb;
     bool sixteen = cdb[0] == 0x93, no_data = sixteen && (cdb[1] & 0x01);
-    struct range range;
+    struct cdb_range range;
     int status;
 
     /* SCSI-4: refuses WRPROTECT and ANCHOR, and in the short form PBDATA and LBDATA. */

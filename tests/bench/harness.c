@@ -17,7 +17,9 @@
  * the same ones, in the order in which randonce writes them
  *     --serve            loads as they are asked for, on LUNs that stay open: a line of input
  *                        "WHAT BYTES DEPTH SECONDS" is one, at most 1 MiB and --iodepth deep;
- *                        a flush if it wrote, which counts, and a line of JSON end it
+ *                        a flush if it wrote, which counts, and a line of JSON end it; "idle" waits
+ *     --reader           with --serve: the last LUN reads 4 KiB at random, four at once, until the
+ *                        others have done what the line says; a second line of JSON is its own
  *
  * With --verify, requests that overlap are never in flight together, and everything is read once
  * more at the end. SIGTERM ends a load as its time would. Exit: 0, 1 wrong data or failed requests,
@@ -39,6 +41,7 @@
 #define BUCKETS (64 * 16)
 #define SERVED_BYTES_MIN 4096
 #define SERVED_BYTES_MAX (1u << 20)
+#define READER_DEPTH 4
 #define NEVER UINT64_MAX
 #define HUGE_PAGE (2u << 20)
 
@@ -49,7 +52,7 @@ struct options {
     unsigned luns, iodepth, flush_every;
     double runtime;
     int fill; /* the byte that is written, without --verify */
-    bool verify, json, quiet, serve;
+    bool verify, json, quiet, serve, reader;
 };
 
 struct lun;
@@ -67,7 +70,8 @@ struct lun {
     const struct options *options;
     struct tcmu_device *device;
     pthread_t thread;
-    uint64_t random, next_offset, written_once, deadline_ns;
+    uint64_t random, next_offset, written_once;
+    _Atomic uint64_t deadline_ns;
     pthread_mutex_t mutex;
     pthread_cond_t cond;
     struct slot *slots, *free;
@@ -388,6 +392,10 @@ static void *drive(void *argument)
     struct lun *lun = argument;
     uint64_t started = 0;
 
+    if (strcmp(lun->options->rw, "idle") == 0) {
+        usleep((useconds_t)(lun->options->runtime * 1e6));
+        return NULL;
+    }
     while (!all_done(lun, started)) {
         struct slot *slot;
 
@@ -470,12 +478,13 @@ static double cpu_seconds(void)
            (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
-static void report(const struct options *options, const struct lun *luns, struct taken taken)
+static void report(const struct options *options, const struct lun *luns, unsigned count,
+                   struct taken taken)
 {
     uint64_t buckets[BUCKETS] = {0}, done[2] = {0}, failed = 0, wrong = 0;
     double ops;
 
-    for (unsigned l = 0; l < options->luns; l++) {
+    for (unsigned l = 0; l < count; l++) {
         for (unsigned i = 0; i < BUCKETS; i++)
             buckets[i] += luns[l].latency[i];
         done[0] += luns[l].done[0];
@@ -491,10 +500,9 @@ static void report(const struct options *options, const struct lun *luns, struct
                  "\"latency_ns\": {\"p50\": %llu, \"p99\": %llu, \"p999\": %llu}}\n"
                : "%s bs=%u iodepth=%u luns=%u: %.1f s, %.0f IOPS, %.1f MiB/s, %.2f us of CPU each "
                  "(%llu writes), %llu failed, %llu wrong, ns: p50 %llu p99 %llu p99.9 %llu\n",
-           options->rw, options->bs, options->iodepth, options->luns, taken.seconds,
-           ops / taken.seconds, ops / taken.seconds * options->bs / 1048576,
-           ops > 0 ? taken.cpu_seconds * 1e6 / ops : 0, (unsigned long long)done[1],
-           (unsigned long long)failed, (unsigned long long)wrong,
+           options->rw, options->bs, options->iodepth, count, taken.seconds, ops / taken.seconds,
+           ops / taken.seconds * options->bs / 1048576, ops > 0 ? taken.cpu_seconds * 1e6 / ops : 0,
+           (unsigned long long)done[1], (unsigned long long)failed, (unsigned long long)wrong,
            (unsigned long long)percentile(buckets, 0.5),
            (unsigned long long)percentile(buckets, 0.99),
            (unsigned long long)percentile(buckets, 0.999));
@@ -514,21 +522,27 @@ static void begin_load(struct lun *lun, unsigned iodepth)
     memset(lun->latency, 0, sizeof lun->latency);
 }
 
+/* A reader reads until the others have ended. */
 static struct taken load(const struct options *options, struct lun *luns)
 {
+    unsigned told = options->luns - options->reader;
     uint64_t start;
     double cpu;
 
     for (unsigned i = 0; i < options->luns; i++)
-        begin_load(&luns[i], options->iodepth);
+        begin_load(&luns[i], luns[i].options->iodepth);
     cpu = cpu_seconds();
     start = now_ns();
     for (unsigned i = 0; i < options->luns; i++) {
-        luns[i].deadline_ns = options->ops ? NEVER : start + (uint64_t)(options->runtime * 1e9);
+        luns[i].deadline_ns =
+            options->ops || i == told ? NEVER : start + (uint64_t)(options->runtime * 1e9);
         pthread_create(&luns[i].thread, NULL, drive, &luns[i]);
     }
-    for (unsigned i = 0; i < options->luns; i++)
+    for (unsigned i = 0; i < options->luns; i++) {
+        if (i == told)
+            luns[i].deadline_ns = 0;
         pthread_join(luns[i].thread, NULL);
+    }
     return (struct taken){(double)(now_ns() - start) / 1e9, cpu_seconds() - cpu};
 }
 
@@ -543,12 +557,19 @@ static bool load_is_possible(const struct options *options)
 /* Returns how many requests failed. */
 static uint64_t serve(struct options *options, struct lun *luns)
 {
-    unsigned iodepth_max = options->iodepth;
+    struct options reading = *options;
+    unsigned iodepth_max = options->iodepth, told = options->luns - options->reader;
     uint64_t bad = 0;
     char rw[16];
 
+    reading.rw = "randread";
+    reading.iodepth = READER_DEPTH;
+    if (options->reader)
+        luns[told].options = &reading;
     options->rw = rw;
     while (scanf("%15s %u %u %lf", rw, &options->bs, &options->iodepth, &options->runtime) == 4) {
+        struct taken taken;
+
         if (options->bs < SERVED_BYTES_MIN || options->iodepth > iodepth_max ||
             !load_is_possible(options)) {
             fprintf(stderr, "harness: cannot serve %s of %u bytes, %u deep\n", rw, options->bs,
@@ -556,11 +577,16 @@ static uint64_t serve(struct options *options, struct lun *luns)
             bad++;
             break;
         }
-        report(options, luns, load(options, luns));
+        taken = load(options, luns);
+        report(options, luns, told, taken);
+        if (options->reader)
+            report(&reading, &luns[told], 1, taken);
         for (unsigned i = 0; i < options->luns; i++)
             bad += luns[i].failed;
     }
     options->iodepth = iodepth_max;
+    if (options->reader)
+        luns[told].options = options;
     return bad;
 }
 
@@ -589,7 +615,7 @@ static int run(struct options *options)
     if (options->serve)
         bad = serve(options, luns);
     else
-        report(options, luns, load(options, luns));
+        report(options, luns, options->luns, load(options, luns));
     for (unsigned i = 0; i < options->luns; i++) {
         if (options->verify)
             read_all(&luns[i]);
@@ -606,12 +632,12 @@ static int run(struct options *options)
 int main(int argc, char **argv)
 {
     static const struct option longs[] = {
-        {"size", 1, NULL, 's'},  {"luns", 1, NULL, 'l'},    {"rw", 1, NULL, 'r'},
-        {"bs", 1, NULL, 'b'},    {"iodepth", 1, NULL, 'd'}, {"runtime", 1, NULL, 't'},
-        {"ops", 1, NULL, 'o'},   {"sector", 1, NULL, 'k'},  {"verify", 0, NULL, 'v'},
-        {"seed", 1, NULL, 'e'},  {"json", 0, NULL, 'j'},    {"quiet", 0, NULL, 'q'},
-        {"flush", 1, NULL, 'f'}, {"serve", 0, NULL, 'S'},   {"within", 1, NULL, 'w'},
-        {"fill", 1, NULL, 'F'},  {NULL, 0, NULL, 0},
+        {"size", 1, NULL, 's'},   {"luns", 1, NULL, 'l'},    {"rw", 1, NULL, 'r'},
+        {"bs", 1, NULL, 'b'},     {"iodepth", 1, NULL, 'd'}, {"runtime", 1, NULL, 't'},
+        {"ops", 1, NULL, 'o'},    {"sector", 1, NULL, 'k'},  {"verify", 0, NULL, 'v'},
+        {"seed", 1, NULL, 'e'},   {"json", 0, NULL, 'j'},    {"quiet", 0, NULL, 'q'},
+        {"flush", 1, NULL, 'f'},  {"serve", 0, NULL, 'S'},   {"reader", 0, NULL, 'R'},
+        {"within", 1, NULL, 'w'}, {"fill", 1, NULL, 'F'},    {NULL, 0, NULL, 0},
     };
     struct options options = {.rw = "randrw",
                               .bs = 4096,
@@ -673,6 +699,9 @@ int main(int argc, char **argv)
         case 'F':
             options.fill = (int)number;
             break;
+        case 'R':
+            options.reader = true;
+            break;
         case 'S':
             options.serve = options.json = true;
             options.bs = SERVED_BYTES_MIN;
@@ -683,11 +712,13 @@ int main(int argc, char **argv)
     }
     options.bs_max = options.serve ? SERVED_BYTES_MAX : options.bs;
     if (argc - optind != 2 || options.luns == 0 || !load_is_possible(&options) ||
-        (options.serve && options.verify)) {
+        (options.serve && options.verify) ||
+        (options.reader &&
+         (!options.serve || options.luns < 2 || options.iodepth < READER_DEPTH))) {
         fprintf(stderr,
                 "usage: harness HANDLER CFGSTRING --size BYTES [--luns N] [--rw WHAT] "
                 "[--bs BYTES] [--iodepth N] [--runtime S | --ops N] [--within N] [--fill BYTE] "
-                "[--verify | --serve] [--json]\n");
+                "[--verify | --serve [--reader]] [--json]\n");
         return 2;
     }
     options.handler = argv[optind];

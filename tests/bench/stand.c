@@ -67,6 +67,8 @@ static json_int_t number_of(const json_t *member)
 {
     if (json_is_integer(member))
         return json_integer_value(member);
+    if (json_is_boolean(member))
+        return json_boolean_value(member);
     return json_is_array(member) ? (json_int_t)json_array_size(member) : -1;
 }
 

@@ -23,7 +23,7 @@ int stand_shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The control socket of the only store that is open; false: there is none. */
 bool stand_control(char *ret_path, size_t size);
 /* Sends a request (JSON) there. Returns its code; *ret_number is the member `name` of the answer
- * (an array: its length), -1 when there is none of that name. name and ret_number may be NULL. */
+ * (an array: its length, true: 1), -1 when there is none of that name. name and ret_number may be NULL. */
 int stand_ask(const char *path, const char *request, const char *name, json_int_t *ret_number,
               struct plx_fault *fault);
 

@@ -20,6 +20,11 @@ void fault_alloc_arm(uint64_t k, bool all)
     counter.counted = counter.failed = 0;
 }
 
+void fault_alloc_heal(void)
+{
+    counter.k = 0;
+}
+
 uint64_t fault_alloc_disarm(uint64_t *ret_failed)
 {
     counter.armed = false;

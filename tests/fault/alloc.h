@@ -12,6 +12,8 @@
 
 /* The k-th allocation from now fails (0: none does), with `all` every later one as well. */
 void fault_alloc_arm(uint64_t k, bool all);
+/* From now on none fails. */
+void fault_alloc_heal(void);
 /* Allocations counted since. *ret_failed: how many of them failed. */
 uint64_t fault_alloc_disarm(uint64_t *ret_failed);
 /* Around code that is not under test; nests. */

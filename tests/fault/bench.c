@@ -42,6 +42,10 @@ static void count_turn(struct plx_simenv *env)
 {
     struct bench *b = (struct bench *)(void *)((char *)env - offsetof(struct bench, env));
 
+    if (b->heals_in && !--b->heals_in) {
+        fault_alloc_heal();
+        b->plan.kind = FAULT_IO_NONE;
+    }
     if (++b->turns < TURNS_MAX)
         return;
     puts("\n    it hangs");
@@ -117,11 +121,13 @@ static void forget_disk(struct bench_disk *d)
 static void drop_store(struct bench *b)
 {
     plx_simpower_cut(&b->power);
+    bench_ring_leave_disk(b);
     for (unsigned n = 0; n < BENCH_DISKS; n++) {
         if (b->disks[n].vdi)
             plx_vdi_abandon(b->disks[n].vdi);
         b->disks[n].vdi = NULL;
     }
+    bench_ring_close(b);
     if (b->store)
         plx_store_close(b->store);
     b->store = NULL;
@@ -134,6 +140,7 @@ void bench_done(struct bench *b)
     for (unsigned n = 0; n < BENCH_DISKS; n++)
         forget_disk(&b->disks[n]);
     plx_simregistry_done(&b->registry);
+    bench_ring_done(b);
     plx_simdisk_free(b->disk);
     free(b->buffer);
     free(b->neighbour.buffer);
@@ -296,13 +303,18 @@ int bench_open(struct bench *b, unsigned n, bool take_over)
                                            .write_back = b->disks[n].write_back,
                                            .overwrite = -1};
 
+    if (n == 0 && b->ring.host)
+        return bench_ring_open_disk(b, &options);
     return plx_vdi_open(b->store, &options, &b->disks[n].vdi, &b->fault);
 }
 
 int bench_close(struct bench *b, unsigned n)
 {
-    int error = plx_vdi_close(b->disks[n].vdi);
+    int error;
 
+    if (n == 0)
+        bench_ring_leave_disk(b);
+    error = plx_vdi_close(b->disks[n].vdi);
     b->disks[n].vdi = NULL;
     if (error)
         plx_fault_set(&b->fault, error, "%s", plx_error_text(error));
@@ -894,11 +906,14 @@ void bench_bring_back(struct bench *b)
             return;
         succeeds(b, bench_adopt(b), "adopting");
     }
+    bench_ring_bring_back(b);
     for (unsigned n = 0; n < BENCH_DISKS; n++) {
         struct bench_disk *d = &b->disks[n];
 
         if (d->vdi && plx_vdi_health(d->vdi, &why)) {
             bench_expect(b, why.text[0] != 0, "disk %u stopped without a word", n);
+            if (n == 0)
+                bench_ring_leave_disk(b);
             plx_vdi_abandon(d->vdi);
             d->vdi = NULL;
         }
@@ -906,6 +921,8 @@ void bench_bring_back(struct bench *b)
             decide_existence(b, d);
         if (!d->vdi)
             continue;
+        if (n == 0 && b->ring.ringed)
+            bench_settle(b); /* the ring may have snapshots that the store lacks */
         decide_size(b, d);
         decide_rewind(b, d);
         succeeds(b, bench_list(b, n), "listing snapshots");
@@ -956,9 +973,12 @@ static void check(struct bench *b, uint64_t *ret_leaked)
 void bench_finish(struct bench *b, uint64_t *ret_leaked)
 {
     *ret_leaked = 0;
+    if (b->ring.ringed)
+        succeeds(b, bench_ring_off(b), "draining the ring");
     for (unsigned n = 0; n < BENCH_DISKS; n++)
         if (b->disks[n].vdi)
             succeeds(b, bench_close(b, n), "closing");
+    bench_ring_close(b);
     if (!b->store)
         return;
     succeeds(b, bench_release(b), "releasing the extents");

@@ -8,6 +8,7 @@
 #define PLX_FAULT_BENCH_H
 
 #include "engine/engine.h"
+#include "engine/ring/ringed.h"
 #include "fault/faultdev.h"
 #include "sim/oracle.h"
 #include "sim/simenv.h"
@@ -66,6 +67,18 @@ struct bench {
         unsigned done;
         bool submitted;
     } neighbour;
+    /* Of disk 0; bench_ring.c. */
+    struct {
+        struct plx_simdisk *disks[PLX_RING_MEMBERS];
+        struct plx_device *devices[PLX_RING_MEMBERS]; /* attached */
+        unsigned members;                             /* that it is opened with */
+        bool made;                                    /* whatever is opened is opened with it */
+        uint64_t memory;                              /* of its records; 0: the default */
+        struct plx_ring *ring;
+        struct plx_ringed_host *host;
+        struct plx_ringed *ringed; /* disk 0 is open with it */
+    } ring;
+    uint64_t heals_in; /* turns; then nothing fails any more; 0: not by itself */
     uint8_t *buffer;
     unsigned failures;
 };
@@ -120,6 +133,20 @@ int bench_find(struct bench *b, unsigned n);
 int bench_changes(struct bench *b, unsigned n);
 int bench_diff(struct bench *b, unsigned n, uint64_t seq);
 int bench_map_runs(struct bench *b, unsigned n);
+
+/* The ring; while it is open, disk 0 is opened with it. Changes need no store to be acknowledged
+ * while that is held. */
+int bench_ring_create(struct bench *b, unsigned members, bool replace);
+int bench_ring_open(struct bench *b, bool alone);
+void bench_ring_close(struct bench *b);
+void bench_ring_done(struct bench *b);
+int bench_ring_open_disk(struct bench *b, const struct plx_vdi_open_options *options);
+void bench_ring_leave_disk(struct bench *b);
+int bench_ring_on(struct bench *b);
+int bench_ring_off(struct bench *b);
+int bench_ring_repair(struct bench *b);
+struct plx_ring_info bench_ring_info(const struct bench *b);
+void bench_ring_bring_back(struct bench *b);
 
 /* A write to disk 1, in flight during whatever comes; done exactly once when all has settled. */
 void bench_neighbour_begin(struct bench *b);

@@ -21,6 +21,7 @@
 #include "suite.h"
 
 #define K_MAX 4000u
+#define HEALS_IN 5000u  /* turns */
 #define FAILURES_MAX 8u /* of one operation; then the next one's turn */
 
 /* ---- What is there before ---- */
@@ -689,6 +690,248 @@ static int run_map_runs(struct bench *b)
     return bench_map_runs(b, 0);
 }
 
+/* ---- Disk 0 has a write-back ring ---- */
+
+static void ring_made(struct bench *b, unsigned members)
+{
+    MUST(bench_open_store(b, 1));
+    MUST(plx_store_allow_ring(b->store, &b->fault));
+    MUST(bench_ring_create(b, members, false));
+    MUST(bench_ring_open(b, false));
+    MUST(bench_open(b, 0, false));
+    MUST(bench_open(b, 1, false));
+    write_history(b);
+}
+
+static void ring_allowed(struct bench *b)
+{
+    MUST(bench_open_store(b, 1));
+    MUST(plx_store_allow_ring(b->store, &b->fault));
+    MUST(bench_open(b, 0, false));
+    MUST(bench_open(b, 1, false));
+    write_history(b);
+    MUST(bench_close(b, 0));
+}
+
+static void ring_off(struct bench *b)
+{
+    ring_made(b, 1);
+}
+
+static void ring_at_work(struct bench *b)
+{
+    ring_made(b, 1);
+    MUST(bench_ring_on(b));
+    MUST(bench_write(b, 0, 300 * KIB, 64 * KIB));
+}
+
+static void mirror_at_work(struct bench *b)
+{
+    ring_made(b, 2);
+    MUST(bench_ring_on(b));
+    MUST(bench_write(b, 0, 300 * KIB, 64 * KIB));
+}
+
+/* Records are read back from the ring. */
+static void ring_without_memory(struct bench *b)
+{
+    b->ring.memory = 4 * BLOCK;
+    ring_at_work(b);
+}
+
+/* The store answers only when nothing else is to be waited for: so what is acknowledged lies on the
+ * ring, and is not drained yet. */
+static void hold_store(struct bench *b, bool hold)
+{
+    plx_simdisk_set_patience(b->disk, hold ? 100 : 20);
+}
+
+static int burst(struct bench *b, unsigned writes)
+{
+    int error = 0;
+
+    hold_store(b, true);
+    for (unsigned i = 0; i < writes && !error; i++)
+        error = bench_write(b, 0, (i % 5) * 100 * KIB, 24 * KIB);
+    if (!error)
+        error = bench_unmap(b, 0, 60 * KIB + 512, 50 * KIB);
+    if (!error)
+        error = bench_write(b, 0, 512, KIB);
+    if (!error)
+        error = bench_compare_write(b, 0, 400 * KIB, 4 * KIB);
+    if (!error)
+        error = bench_read(b, 0, 0, 512 * KIB);
+    if (!error)
+        error = bench_flush(b, 0);
+    hold_store(b, false);
+    return error;
+}
+
+static int run_ring_burst(struct bench *b)
+{
+    int error = burst(b, 4);
+
+    return error ? error : bench_snapshot(b, 0);
+}
+
+static int ring_burst_again(struct bench *b) /* what it compares with is read first */
+{
+    int error = bench_read(b, 0, 0, 512 * KIB);
+
+    return error ? error : run_ring_burst(b);
+}
+
+static int run_ring_full(struct bench *b)
+{
+    return burst(b, 30);
+}
+
+/* What goes to the disk itself, behind records and before others. */
+static int run_ring_resize(struct bench *b)
+{
+    int error = burst(b, 3);
+
+    if (!error)
+        error = bench_resize(b, 0, 3 * MIB);
+    return error ? error : bench_write(b, 0, 100 * KIB, 8 * KIB);
+}
+
+static int ring_resize_again(struct bench *b)
+{
+    int error = bench_read(b, 0, 0, 512 * KIB);
+
+    return error ? error : run_ring_resize(b);
+}
+
+static int run_ring_create(struct bench *b)
+{
+    return bench_ring_create(b, 2, false);
+}
+
+static int ring_create_again(struct bench *b)
+{
+    int error = b->ring.made ? 0 : bench_ring_create(b, 2, true);
+
+    if (!error && b->disks[0].vdi && !b->ring.ringed) /* it was brought back without the ring */
+        error = bench_close(b, 0);
+    if (!error && !b->ring.ring)
+        error = bench_ring_open(b, false);
+    if (!error && !b->disks[0].vdi)
+        error = bench_open(b, 0, false);
+    return error ? error : bench_ring_on(b);
+}
+
+static int run_ring_on(struct bench *b)
+{
+    int error = bench_ring_on(b);
+
+    return error ? error : bench_write(b, 0, 100 * KIB, 8 * KIB);
+}
+
+static int run_ring_off(struct bench *b)
+{
+    int error = burst(b, 4);
+
+    return error ? error : bench_ring_off(b);
+}
+
+static int ring_off_again(struct bench *b)
+{
+    int error = bench_read(b, 0, 0, 512 * KIB);
+
+    if (!error)
+        error = bench_ring_on(b);
+    return error ? error : run_ring_off(b);
+}
+
+/* What was acknowledged lies on the ring, and all is closed. */
+static void leave_on_ring(struct bench *b)
+{
+    MUST(burst(b, 4));
+    hold_store(b, true);
+    MUST(bench_write(b, 0, 100 * KIB, 64 * KIB));
+    MUST(bench_write(b, 0, 600 * KIB, 8 * KIB));
+    MUST(bench_close(b, 0));
+    hold_store(b, false);
+    bench_ring_close(b);
+}
+
+static void ring_left(struct bench *b)
+{
+    ring_at_work(b);
+    leave_on_ring(b);
+}
+
+static void ring_crashed(struct bench *b)
+{
+    ring_at_work(b);
+    MUST(burst(b, 4));
+    hold_store(b, true);
+    MUST(bench_write(b, 0, 100 * KIB, 64 * KIB));
+    MUST(bench_write(b, 0, 600 * KIB, 8 * KIB));
+    bench_crash(b);
+    hold_store(b, false);
+    MUST(bench_open_store(b, 2));
+}
+
+static int run_ring_open(struct bench *b)
+{
+    int error = b->ring.ring ? 0 : bench_ring_open(b, false);
+
+    return error || b->disks[0].vdi ? error : bench_open(b, 0, false);
+}
+
+static int run_ring_recover(struct bench *b)
+{
+    int error;
+
+    if (b->ring.ring && !b->ring.ringed && plx_ring_sticky(b->ring.ring))
+        bench_ring_close(b);
+    error = b->ring.ring ? 0 : bench_ring_open(b, false);
+    return error ? error : run_recover(b);
+}
+
+/* One of two members was away, and records were left on the other one. */
+static void ring_of_one(struct bench *b)
+{
+    mirror_at_work(b);
+    leave_on_ring(b);
+    b->ring.members = 1;
+    MUST(bench_ring_open(b, true));
+    MUST(bench_open(b, 0, false));
+}
+
+static int run_ring_repair(struct bench *b)
+{
+    int error = bench_ring_repair(b);
+
+    return error ? error : burst(b, 2);
+}
+
+static int ring_repair_again(struct bench *b)
+{
+    int error = bench_read(b, 0, 0, 512 * KIB);
+
+    return error ? error : run_ring_repair(b);
+}
+
+/* The disk has a mark, and its ring nothing that the store lacks. */
+static void ring_drained(struct bench *b)
+{
+    ring_at_work(b);
+    bench_settle(b);
+    MUST(bench_close(b, 0));
+    bench_ring_close(b);
+    b->ring.made = false;
+}
+
+static int run_ring_discard(struct bench *b)
+{
+    int error = b->disks[0].vdi ? 0 : bench_open(b, 0, false);
+
+    return error ? error : plx_ringed_discard(b->disks[0].vdi, &b->fault);
+}
+
 enum {
     FIRST = 1,     /* `again` comes before the disks are brought back */
     NEIGHBOUR = 2, /* disk 1 is written meanwhile */
@@ -760,6 +1003,18 @@ static const struct operation {
     {"collect-of-nobody", garbage_of_nobody, run_collect, collect_again, 0},
     {"usage", garbage, run_usage, run_usage, 0},
     {"usage-of-nobody", garbage_of_nobody, run_usage, run_usage, 0},
+    {"ring-create", ring_allowed, run_ring_create, ring_create_again, 0},
+    {"ring-on", ring_off, run_ring_on, run_ring_on, NEIGHBOUR},
+    {"ring-burst", ring_at_work, run_ring_burst, ring_burst_again, NEIGHBOUR},
+    {"ring-read-back", ring_without_memory, run_ring_burst, ring_burst_again, 0},
+    {"ring-full", ring_at_work, run_ring_full, ring_burst_again, 0},
+    {"ring-resize", ring_at_work, run_ring_resize, ring_resize_again, 0},
+    {"ring-off", ring_at_work, run_ring_off, ring_off_again, 0},
+    {"ring-open", ring_left, run_ring_open, NULL, 0},
+    {"ring-recover", ring_crashed, run_ring_recover, run_ring_recover, FIRST},
+    {"ring-mirror", mirror_at_work, run_ring_burst, ring_burst_again, 0},
+    {"ring-repair", ring_of_one, run_ring_repair, ring_repair_again, 0},
+    {"ring-discard", ring_drained, run_ring_discard, run_ring_discard, 0},
 };
 #define OPERATIONS (sizeof operations / sizeof operations[0])
 
@@ -837,6 +1092,7 @@ static bool run_case(const struct operation *op, const struct kind *kind, uint64
     fault_plan_arm(&b->plan, kind->io, k);
     if (kind->alloc)
         fault_alloc_arm(k, kind->all);
+    b->heals_in = b->ring.made ? HEALS_IN : 0; /* what has a ring may wait for that */
     if (op->flags & NEIGHBOUR)
         bench_neighbour_begin(b);
     error = op->run(b);

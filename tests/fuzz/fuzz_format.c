@@ -228,7 +228,7 @@ static void node(uint8_t *block)
 
 static void uuid(const uint8_t *block)
 {
-    char text[128], back[37];
+    char text[128], back[PLX_UUID_TEXT];
     struct plx_uuid id, second;
 
     memcpy(text, block, sizeof text);

@@ -66,11 +66,11 @@ static void seal_batch(uint8_t *bytes, size_t room)
             break;
         if (record.type == PLX_RING_WRITE)
             fuzz_put(bytes + PLX_RING_BATCH_HEADER_BYTES + i * PLX_RING_RECORD_BYTES + 24, 8,
-                     plx_ring_data_hash(&ring, bytes + before, data_at - before));
+                     plx_ring_blocks_hash(&ring, bytes + before, record.blocks, NULL));
     }
     fuzz_put(bytes + 24, 4, data_at);
     data_at = plx_ring_batch_data_at(header.records);
-    fuzz_put(bytes + 8, 8, plx_ring_data_hash(&ring, bytes + 16, data_at - 16));
+    fuzz_put(bytes + 8, 8, plx_ring_heads_hash(&ring, bytes, header.records));
 }
 
 static void check_records(const uint8_t *bytes, const struct plx_ring_batch *batch)

@@ -63,6 +63,11 @@ class Writers:
         """Writes."""
         return sum(command.out.count(b"\n") for command in self.commands)
 
+    def newest(self):
+        """The last sequence number that each has acknowledged."""
+        return [int(command.out[:command.out.rfind(b"\n") + 1].decode().split("\n")[-2].split()[0]) if b"\n" in command.out else 0
+                for command in self.commands]
+
     def go_on(self, where):
         before = self.heard()
         lab.wait_until(lambda: self.heard() >= before + 500, "I/O does not go on", where)
@@ -92,36 +97,92 @@ def serve(guest, first):
     return guest.run(f"runner_up && put 0 parallax/s/v {SIZE} && login && disk 0", timeout=120).text
 
 
-def snapshots(guest, seed, seconds):
-    """Load of a second kind: blocks become shared while they are being written."""
+def snapshots(guest, seed, seconds, writers):
+    """Load of a second kind: blocks become shared while they are being written. Returns each one's label, and what was acknowledged
+    before it was asked for."""
     end = time.monotonic() + seconds
-    number = 0
+    taken = []
     while time.monotonic() < end:
-        number += 1
-        guest.run(f"parallax snap create s/v@r{seed}n{number}")
+        taken.append((f"r{seed}n{len(taken) + 1}", writers.newest()))
+        guest.run(f"parallax snap create s/v@{taken[-1][0]}")
+    return taken
 
 
-def daemon_rounds(guest, disk, oracle, rounds, kill=lambda guest, writers: guest.run("runner_down KILL"), whole=0):
+def judge_instant(found, base, writes, least):
+    """What is wrong with a worker's sectors in a snapshot: it makes one write at a time, so what is there of it are all its writes
+    up to one of them, `least` or a later one. Of the last one that may be a part. base: the sectors before it began."""
+    last = max(found)
+    expected, before = list(base), list(base)
+    for seq, start, count in writes:
+        for n in range(start, start + count):
+            if seq <= last:
+                expected[n] = seq
+            if seq < last:
+                before[n] = seq
+    last = last if last > max(base) else 0
+    heard = max((seq for seq, _, _ in writes), default=0)
+    if last < least:
+        return f"it shows nothing behind {last:#x}, {least:#x} was acknowledged before"
+    for n, seq in enumerate(found):
+        # Nobody heard where one lay that the crash cut off.
+        allowed = (expected[n],) if last == least else (expected[n], before[n], last if last > heard else expected[n])
+        if seq not in allowed:
+            return f"sector {n}: {seq:#x}, not {expected[n]:#x}, though it shows {last:#x}"
+    return None
+
+
+def judge_instants(guest, writers, base, instants):
+    """What was to be seen at each of them is seen, and everything in its order. base: all sectors before the writers began."""
+    for name, newest in instants:
+        guest.run(f"parallax vdi export 's/v@{name}' - | head -c {len(base) * 512} >/var/lib/parallax/instant", timeout=240)
+        result = guest.run(f"{lab.HERE}/blocks.py check /var/lib/parallax/instant 0 {len(base)}; rm /var/lib/parallax/instant", timeout=120)
+        found = []
+        for line in result.out.splitlines():
+            check(not line.startswith("bad"), f"unsound sectors at {name}:", line)
+            _, seq, count = map(int, line.split())
+            found += [seq] * count
+        for n, command in enumerate(writers.commands):
+            first = n * REGION
+            lines = command.out[:command.out.rfind(b"\n") + 1].decode().splitlines()
+            writes = [(seq, start - first, count) for seq, start, count in (map(int, line.split()) for line in lines)]
+            wrong = judge_instant(found[first:first + REGION], base[first:first + REGION], writes, newest[n])
+            check(not wrong, f"the disk at {name}, worker {n}:", wrong)
+    if instants:
+        say(f"{len(instants)} instants before that show what was written by then, in order: {', '.join(name for name, _ in instants)}")
+
+
+def some_of(taken, judged):
+    """So many of the labels: the newest ones."""
+    return taken[len(taken) - min(judged, len(taken)):]
+
+
+def daemon_rounds(guest, disk, oracle, rounds, kill=lambda guest, writers: guest.run("runner_down KILL") and [], whole=0, judged=0):
     for seed in range(1, rounds + 1):
+        base = list(oracle.least)
         writers = Writers(guest, disk, seed, whole)
-        snapshots(guest, seed, 3)
-        kill(guest, writers)
+        taken = snapshots(guest, seed, 3, writers)
+        more = kill(guest, writers)
         guest.run("runner_up", timeout=120)
         writers.go_on("after the restart of tcmu-runner")
         writers.stop(oracle, alive=True)
         oracle.verify(guest, disk)
         say(f"round {seed}: tcmu-runner killed, {oracle.acknowledged} writes acknowledged so far, none missing")
+        if judged:
+            judge_instants(guest, writers, base, some_of(taken, judged) + more)
 
 
-def host_rounds(guest, disk, oracle, rounds, serve, kill=lambda guest, writers: guest.kill(), whole=0):
+def host_rounds(guest, disk, oracle, rounds, serve, kill=lambda guest, writers: guest.kill() or [], whole=0, judged=0):
     for seed in range(101, 101 + rounds):
+        base = list(oracle.least)
         writers = Writers(guest, disk, seed, whole)
-        snapshots(guest, seed, 3)
-        kill(guest, writers)
+        taken = snapshots(guest, seed, 3, writers)
+        more = kill(guest, writers)
         writers.stop(oracle, alive=False)
         guest.start()
         disk = serve(guest, False)
         oracle.verify(guest, disk)
+        if judged:
+            judge_instants(guest, writers, base, some_of(taken, judged) + more)
         say(f"round {seed - 100}: host killed, {oracle.acknowledged} writes acknowledged so far, none missing")
 
 

@@ -107,6 +107,8 @@ def refuse_and_go_live(guest):
     guest.run("parallax snap create s/v@here; login", timeout=60)
     refused = guest.run("parallax rewind s/v --to here", ok=False)
     check(refused.code == 4 and "logged in" in refused.err, "not refused:", refused.code, refused.err)
+    refused = guest.run("parallax rewind s/v --to here --dry-run", ok=False)
+    check(refused.code == 4 and "logged in" in refused.err, "a dry run is not refused:", refused.code, refused.err)
     rewind(guest, "here", "--live")
     told = guest.run("sg_turs -v $(disk 0) || sg_turs $(disk 0) && echo then ready", ok=False)
     check("may have changed" in (told.out + told.err).lower() and "then ready" in told.out,

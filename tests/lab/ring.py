@@ -2,8 +2,8 @@
 """A LUN with a write-back ring: a guest with a fast disk of its own and a slow SAN (dm-delay).
 
 kill -9 of tcmu-runner and of the guest during bursts, the SAN gone for a minute in which the ring goes on acknowledging, the ring's
-device failing under load: no acknowledged write is missing, none is out of order, and instants of continuous protection are what was
-written by then.
+device failing under load, each as often as the argument says: no acknowledged write is missing, none is out of order, and labels and
+instants of continuous protection from before a kill, also those that only the ring had, are what was written by then.
 """
 import json
 import sys
@@ -44,24 +44,30 @@ def info(guest):
 
 def on_ring_only(guest, writers):
     """Until so many writes are acknowledged while the SAN hangs, which goes on: these the store lacks for certain. Where the SAN is only
-    slow, next to nothing is left on the ring at times, and a kill would show nothing. Writers of parts of blocks wait meanwhile."""
+    slow, next to nothing is left on the ring at times, and a kill would show nothing. Writers of parts of blocks wait meanwhile. Returns
+    an instant that the store lacks, too, and what was acknowledged by then."""
     lab.wait_until(lambda: free_for_data(guest) >= 16 << 20, "the store has no room to promise:", lambda: free_for_data(guest))
     records = stats(guest)["ring_records"]
     guest.run("dmsetup suspend --nolockfs slow")
     before = writers.acknowledged()
+    newest = writers.newest()
+    when = guest.run("sleep 1; date -u +%Y-%m-%dT%H:%M:%S.%NZ").text
     lab.wait_until(lambda: writers.acknowledged() >= before + 200, "the ring does not acknowledge while the SAN hangs:",
-                   lambda: writers.acknowledged() - before, seconds=25)  # after 30 s the target gives up what waits for the store
+                   lambda: writers.acknowledged() - before, seconds=24)  # after 30 s the target gives up what waits for the store
     say(f"killed with {writers.acknowledged() - before} acknowledged writes that the store lacks, {records} records before that")
+    return [(when, newest)]
 
 
 def kill_runner(guest, writers):
-    on_ring_only(guest, writers)
+    instant = on_ring_only(guest, writers)
     guest.run('kill -KILL "$(runner_pid)"; dmsetup resume slow; wait_for 30 runner_gone', timeout=60)
+    return instant
 
 
 def kill_guest(guest, writers):
-    on_ring_only(guest, writers)
+    instant = on_ring_only(guest, writers)
     guest.kill()
+    return instant
 
 
 def listed(guest):
@@ -74,10 +80,10 @@ def free_for_data(guest):
     return json.loads(guest.run("parallax store stats s --json", timeout=60).out)["data_free_blocks"] << 12
 
 
-def san_gone(guest, oracle, disk, seconds):
+def san_gone(guest, oracle, disk, seed, seconds):
     """The store's I/O hangs; the ring goes on acknowledging what needs nothing from the store: whole blocks. The writers pause, for a
     full ring and a write without promised room wait for the store, and what waits for 30 s the target gives up."""
-    writers = crash.Writers(guest, disk, 51, whole=crash.WORKERS, pause_ms=100)
+    writers = crash.Writers(guest, disk, seed, whole=crash.WORKERS, pause_ms=100)
     writers.go_on("before the SAN is gone")
     lab.wait_until(lambda: free_for_data(guest) >= 64 << 20, "the store has no room to promise:", lambda: free_for_data(guest))
     guest.run("dmsetup suspend --nolockfs slow")
@@ -92,7 +98,7 @@ def san_gone(guest, oracle, disk, seconds):
     oracle.verify(guest, disk)
     check(counters["ring_drained_bytes"] and not {"ring_records", "ring_oldest_waits_ns", "ring_full"} - set(counters),
           "its counters do not show it:", counters)
-    check(all(after > before + 1000 for before, after in zip(heard, heard[1:])),
+    check(all(after > before + 1000 * seconds / 60 for before, after in zip(heard, heard[1:])),
           "the ring does not acknowledge all the while that the SAN is gone:", heard)
     say(f"the SAN was gone for {seconds} s: {heard[1] - heard[0]} and {heard[2] - heard[1]} bytes of acknowledgements in its halves, none missing")
 
@@ -113,9 +119,18 @@ def automatic(guest, oracle, disk):
     say("--ring auto: the ring acknowledged after the SAN was gone, and the disk needs it no longer when the burst is over")
 
 
-def ring_pulled(guest, oracle, disk):
+def ring_back(guest):
+    """Its device works again. A ring that has stopped is used again by who opens it again."""
+    guest.run(f"logout; target_down; runner_down; echo '0 {RING_SECTORS} linear /dev/ubdc 0' | dmsetup load fast && dmsetup resume fast",
+              timeout=120)
+    disk = guest.run(f"runner_up && put 0 parallax/s/v {crash.SIZE} && login && disk 0", timeout=240).text
+    lab.wait_until(lambda: info(guest)["ring_acknowledges"], "the ring that came back is not used:", lambda: info(guest))
+    return disk
+
+
+def ring_pulled(guest, oracle, disk, seed):
     """The ring's device fails: what it has drains from memory, and the store acknowledges."""
-    writers = crash.Writers(guest, disk, 301)
+    writers = crash.Writers(guest, disk, seed)
     time.sleep(2)
     guest.run(f"echo '0 {RING_SECTORS} error' | dmsetup load fast && dmsetup suspend --noflush --nolockfs fast && "
               "dmsetup resume fast")
@@ -162,13 +177,18 @@ def test():
         oracle = crash.Oracle()
         disk = serve(guest, True)
         listed(guest)
-        crash.daemon_rounds(guest, disk, oracle, rounds, kill_runner, whole=crash.WORKERS // 2)
-        san_gone(guest, oracle, disk, 60)
-        crash.host_rounds(guest, disk, oracle, rounds, serve, kill_guest, whole=crash.WORKERS // 2)
+        guest.run("parallax cdp on s/v --every 100ms", timeout=60)
+        crash.daemon_rounds(guest, disk, oracle, rounds, kill_runner, whole=crash.WORKERS // 2, judged=2)
+        for n in range(rounds):
+            san_gone(guest, oracle, disk, 51 + n, 20 if n else 60)
+        crash.host_rounds(guest, disk, oracle, rounds, serve, kill_guest, whole=crash.WORKERS // 2, judged=2)
         instants(guest, disk)
         rewound(guest, disk)
         automatic(guest, oracle, disk)
-        ring_pulled(guest, oracle, disk)
+        for n in range(rounds):
+            if n:
+                disk = ring_back(guest)
+            ring_pulled(guest, oracle, disk, 301 + n)
         guest.run("logout; target_down; runner_down", timeout=120)
         check(not info(guest)["ring_needed"], "a disk that was closed needs the ring")
         say(guest.run("parallax store check s", timeout=240).text)

@@ -34,6 +34,7 @@
 #include <string.h>
 
 #include "engine/ring/ringed_inside.h"
+#include "engine/space/allocator_inside.h"
 #include "sim/parts.h"
 
 #define SEGMENT_BLOCKS 16u
@@ -215,7 +216,7 @@ static uint64_t drained_snapshots(const struct plx_sim_disk *disk)
  * carried may have its own already: then they are no more than *ret_most. */
 static uint64_t lacking(const struct plx_sim_host *host, uint64_t *ret_most)
 {
-    uint64_t promised = host->store->promised, carried = 0;
+    uint64_t promised = host->store->allocator->promised, carried = 0;
     uint64_t have = plx_alloc_free_blocks(host->store, PLX_EXTENT_DATA);
 
     for (const struct plx_ringed *r = host->ringed->disks; r; r = r->next)

@@ -4,11 +4,11 @@
  *     stress --race      two threads on one variable: what ThreadSanitizer must report
  *
  * Two disks of store s are written, read and unmapped by a command thread each, every block
- * checked; control clients snapshot, label, flush, ask, resize and make the store larger; one of
- * the disks is protected, and the retention service lets its snapshots go; tcmu-runner's main
- * thread and its recovery thread open and close disks, snapshots and a second store, and cancel the
- * command threads of what they close. All end when the openers have made their rounds; then the
- * stores are checked.
+ * checked; control clients snapshot, label, flush, ask, resize, make the store larger, and turn the
+ * write-back ring of both on and off; one of the disks is protected, and the retention service lets
+ * its snapshots go; tcmu-runner's main thread and its recovery thread open and close disks, one
+ * with the ring, snapshots and a second store, and cancel the command threads of what they close.
+ * All end when the openers have made their rounds; then the stores are checked.
  */
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -56,6 +56,7 @@ static struct disk disks[DISKS];
 static char control[PATH_MAX];
 static atomic_bool stop;
 static atomic_uint failures;
+static bool drained;                 /* a ring has had writes; the first client's */
 static _Atomic uint64_t wanted_size; /* what the kernel has been told, and reconfig not yet */
 
 __attribute__((format(printf, 1, 2))) static void failed(const char *format, ...)
@@ -241,6 +242,15 @@ static void grow_store(void)
     ask(NULL, "{\"command\": \"volumes\"}");
 }
 
+static void turn_ring(unsigned disk, unsigned round)
+{
+    static const char *const words[] = {"on", "auto", "off"};
+
+    ask(NULL, "{\"command\": \"ring\", \"vdi\": \"v%u\", \"use\": \"%s\"}", disk, words[round % 3]);
+    ask(NULL, "{\"command\": \"ring-status\", \"vdi\": \"v%u\"}", disk);
+    drained |= ask("ring_drained_bytes", "{\"command\": \"stats\", \"vdi\": \"v%u\"}", disk) > 0;
+}
+
 static void *client_thread(void *argument)
 {
     unsigned number = *(const unsigned *)argument;
@@ -259,6 +269,8 @@ static void *client_thread(void *argument)
             number, round);
         if (number == 0 && round % 8 == 0)
             grow(&size);
+        if (number == 0)
+            turn_ring(disk, round / 2);
         if (number == 1 && round % 8 == 0)
             ask("upto",
                 "{\"command\": \"thin\", \"vdi\": \"v0\", \"after\": 0, \"upto\": %u, "
@@ -397,8 +409,10 @@ static bool set_up(void)
            stand_shell("./parallax -q store format s --volume %s/s --size 512M --extent-size 4M && "
                        "./parallax -q store format t --volume %s/t --size 256M --extent-size 4M && "
                        "for v in s/v0 s/v1 s/w0 s/w1 t/w0 t/w1; do "
-                       "./parallax -q vdi create $v --size %llu || exit; done",
-                       stand_folder, stand_folder, (unsigned long long)SIZE) == 0;
+                       "./parallax -q vdi create $v --size %llu || exit; done && "
+                       "./parallax -q ring create s %s/ring --size 256M && "
+                       "./parallax -q vdi set s/w0 --ring on",
+                       stand_folder, stand_folder, (unsigned long long)SIZE, stand_folder) == 0;
 }
 
 static void run_all(unsigned rounds)
@@ -441,6 +455,8 @@ static int stress(unsigned rounds)
     run_all(rounds);
     for (unsigned i = 0; i < DISKS; i++)
         runner_close(disks[i].device);
+    if (!drained)
+        failed("the ring was never used");
     if (stand_shell("./parallax store check s --data >/dev/null && "
                     "./parallax store check t --data >/dev/null") != 0)
         failed("a store is damaged");

@@ -80,17 +80,17 @@ print(row[0] if row and row[0] is not None else "")' "$DIR/registry.copy" "$1"
 # registry_edit VOLUME SQL: changes the registry itself, behind everybody's back.
 registry_edit() { "${REGISTRY_SQL:?the program that edits registries}" "$@" || die "the registry cannot be changed"; }
 
-# no_registry VOLUME: the registry's extents have something else in them.
+# no_registry VOLUME [MIB]: the registry's extents have something else in them; extents are of so many MiB, 1 by default.
 no_registry() {
-    python3 - "$1" <<'END' || die "the registry cannot be overwritten"
+    python3 - "$1" "${2:-1}" <<'END' || die "the registry cannot be overwritten"
 import os, struct, sys
 with open(sys.argv[1], "r+b") as volume:
     head = volume.read(1 << 20)
     spans = [struct.unpack_from("<QQ", head, 2048 + 32 * n + 8) for n in range(struct.unpack_from("<I", head, 196)[0])]
     assert spans
     for first, count in spans:
-        volume.seek(first << 20) # extents of 1 MiB
-        volume.write(os.urandom(count << 20))
+        volume.seek(first * int(sys.argv[2]) << 20)
+        volume.write(os.urandom(count * int(sys.argv[2]) << 20))
 END
 }
 

@@ -72,7 +72,7 @@ void write_disk(const char *name, uint8_t with)
     OK(plx_attach_vdi_close(attach, vdi));
 }
 
-static void exchange(uint64_t at, uint8_t *bytes, size_t count, bool put)
+void volume_bytes(uint64_t at, uint8_t *bytes, size_t count, bool put)
 {
     int fd = open(volume, O_RDWR);
 
@@ -85,12 +85,12 @@ static void exchange(uint64_t at, uint8_t *bytes, size_t count, bool put)
 
 void record(uint32_t slot, uint8_t bytes[RECORD_BYTES], bool put)
 {
-    exchange((PLX_VDI_TABLE_BLOCK + 2ull * slot) * PLX_BLOCK_SIZE, bytes, RECORD_BYTES, put);
+    volume_bytes((PLX_VDI_TABLE_BLOCK + 2ull * slot) * PLX_BLOCK_SIZE, bytes, RECORD_BYTES, put);
 }
 
 void header_page(uint64_t extent, unsigned page, uint8_t bytes[HEADER_BYTES], bool put)
 {
-    exchange(extent * extent_bytes + page * HEADER_BYTES, bytes, HEADER_BYTES, put);
+    volume_bytes(extent * extent_bytes + page * HEADER_BYTES, bytes, HEADER_BYTES, put);
 }
 
 uint64_t page_states(uint64_t extent, unsigned page)

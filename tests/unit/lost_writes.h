@@ -40,7 +40,9 @@ bool holds(const char *name, unsigned from, uint8_t with);
 /* Writes, and leaves it to its log. */
 void write_and_die(const char *name, uint8_t with);
 
-/* Both copies of a slot's record, read or put back. */
+/* Bytes of the volume, read or put back. */
+void volume_bytes(uint64_t at, uint8_t *bytes, size_t count, bool put);
+/* Both copies of a slot's record. */
 void record(uint32_t slot, uint8_t bytes[RECORD_BYTES], bool put);
 /* And both copies of one page of an extent's header. */
 void header_page(uint64_t extent, unsigned page, uint8_t bytes[HEADER_BYTES], bool put);

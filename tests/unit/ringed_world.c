@@ -199,3 +199,10 @@ void submit(struct sent *sent, enum plx_request_op op, uint64_t offset, uint64_t
     sent->expected = 0;
     plx_vdi_submit(vdi, &sent->request);
 }
+
+void submit_byte(struct sent *sent, uint64_t block, uint64_t blocks, int byte)
+{
+    sent->memory = malloc(blocks * BLOCK);
+    memset(sent->memory, byte, blocks * BLOCK);
+    submit(sent, PLX_WRITE, block * BLOCK, blocks * BLOCK, blocks * BLOCK);
+}

@@ -65,5 +65,7 @@ struct sent {
 /* bytes: of its memory. */
 void submit(struct sent *sent, enum plx_request_op op, uint64_t offset, uint64_t length,
             size_t bytes);
+/* A WRITE of whole blocks; its memory is the caller's to free. */
+void submit_byte(struct sent *sent, uint64_t block, uint64_t blocks, int byte);
 
 #endif

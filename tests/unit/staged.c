@@ -6,6 +6,7 @@
  * $PLX_STAGE_SIGNAL: a signal's number; $PLX_STAGE_AT: with which call that hands something to a
  * device or file it comes, counted from 1.
  * $PLX_STAGE_COUNT: a file that gets the number of these calls when the command ends.
+ * $PLX_STAGE_FLUSHES: a file that gets the number of flushes of devices and files then.
  * $PLX_STAGE_LOCK: before which locking of a virtual disk the signal comes, counted from 1.
  * $PLX_STAGE_SYNC: before which call of fsync() the signal comes, counted from 1.
  * $PLX_STAGE_OPENED: a file that gets a line for each file or device that is opened: its path, and
@@ -13,12 +14,14 @@
  * $PLX_STAGE_OPEN: before the first opening of which path the signal comes.
  * $PLX_STAGE_SYNC_FAILS: which call of fsync() fails, counted from 1.
  * $PLX_STAGE_WRITE_FAILS: which call of pwrite() fails, counted from 1.
+ * $PLX_STAGE_INITIATORS: who is logged in to the LUN of whatever virtual disk.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <libaio.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +44,14 @@ int __real_plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint6
                                  struct plx_registry_lock *ret_lock);
 int __wrap_plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t instance,
                                  struct plx_registry_lock *ret_lock);
+struct plx_cli;
+struct plx_name;
+bool __real_plx_cmd_lun_initiators(struct plx_cli *cli, const struct plx_name *name, char *ret_text,
+                                   size_t size);
+bool __wrap_plx_cmd_lun_initiators(struct plx_cli *cli, const struct plx_name *name, char *ret_text,
+                                   size_t size);
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
 ssize_t __real_pread64(int fd, void *buffer, size_t bytes, off_t offset);
@@ -77,6 +88,7 @@ int __wrap_gethostname(char *ret_name, size_t size)
 }
 
 static long passed; /* calls that hand something to a device or file */
+static atomic_long flushes;
 
 static void note_opened(const char *path)
 {
@@ -122,21 +134,40 @@ static void pass(void)
         raise((int)number_of("PLX_STAGE_SIGNAL"));
 }
 
-__attribute__((destructor)) static void tell_passed(void)
+static void tell(const char *variable, long count)
 {
-    const char *path = getenv("PLX_STAGE_COUNT");
+    const char *path = getenv(variable);
     FILE *file = path ? fopen(path, "w") : NULL;
 
     if (!file)
         return;
-    fprintf(file, "%ld\n", passed);
+    fprintf(file, "%ld\n", count);
     fclose(file);
+}
+
+__attribute__((destructor)) static void tell_all(void)
+{
+    tell("PLX_STAGE_COUNT", passed);
+    tell("PLX_STAGE_FLUSHES", flushes);
 }
 
 int __wrap_io_submit(io_context_t context, long count, struct iocb **list)
 {
+    int taken;
+
     pass();
-    return __real_io_submit(context, count, list);
+    for (long i = 0; i < count; i++) /* counted as it is asked for: afterwards it may be done */
+        flushes += list[i]->aio_lio_opcode == IO_CMD_FDSYNC;
+    taken = __real_io_submit(context, count, list);
+    for (long i = taken < 0 ? 0 : taken; i < count; i++)
+        flushes -= list[i]->aio_lio_opcode == IO_CMD_FDSYNC;
+    return taken;
+}
+
+int __wrap_fdatasync(int fd)
+{
+    flushes++;
+    return __real_fdatasync(fd);
 }
 
 ssize_t __wrap_pread64(int fd, void *buffer, size_t bytes, off_t offset)
@@ -177,6 +208,17 @@ int __wrap_plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint6
     if (++calls == number_of("PLX_STAGE_LOCK"))
         raise((int)number_of("PLX_STAGE_SIGNAL"));
     return __real_plx_registry_vdi_lock(reg, id, instance, ret_lock);
+}
+
+bool __wrap_plx_cmd_lun_initiators(struct plx_cli *cli, const struct plx_name *name, char *ret_text,
+                                   size_t size)
+{
+    const char *staged = getenv("PLX_STAGE_INITIATORS");
+
+    if (!staged)
+        return __real_plx_cmd_lun_initiators(cli, name, ret_text, size);
+    snprintf(ret_text, size, "%s", staged);
+    return true;
 }
 
 int __wrap_fsync(int fd)

@@ -297,8 +297,13 @@ run 4 vdi delete demo/image
 says err "--yes"
 run 4 vdi delete demo/image --json
 grep -q '"code": *"UNCONFIRMED"' err || die "what is not confirmed counts as in use"
+run 0 vdi delete demo/image --dry-run
+says err "demo/image (20 MiB) would be deleted with all its snapshots, 2 of them with a label; nothing was changed"
+run 0 vdi delete demo/image --dry-run --json
+[[ $(json deleted) == false && $(json labels 0) == first ]] || die "not what would be deleted"
 run 0 vdi info demo/image
 run 0 vdi delete demo/image --yes
+run 3 vdi delete demo/image --dry-run
 run 3 vdi info demo/image
 run 3 vdi delete demo/image --yes
 run 0 vdi export demo/clone back --force
@@ -349,6 +354,8 @@ run 0 store info demo --json
 run 4 vdi resize demo/web --size 8G --wait 0
 says err "is in use by a parallax command (pid $importer)"
 run 4 vdi delete demo/web --yes --wait 0
+run 4 vdi delete demo/web --dry-run
+says err "demo/web is in use by command $importer on $(hostname), so it would not be deleted"
 kill -INT "$importer"
 wait "$importer" && die "an interrupted import succeeded"
 exec {held}>&-
@@ -599,10 +606,23 @@ for how in "if=/dev/zero bs=64k seek=16 count=1" "if=/dev/urandom bs=64k seek=16
     run 5 store import --volume "$DIR/worn.plx"
     [[ ! -e state/stores/worn.json ]] || die "a failed import leaves the store known"
     says err "'parallax store rebuild-registry --volume $DIR/worn.plx' rebuilds it from the store"
-    run 0 store rebuild-registry --volume "$DIR/worn.plx"
+    run 5 -q store rebuild-registry --volume "$DIR/worn.plx"
+    says err "store worn: the old registry could not be read, and what only it knew is gone: --warn-at of the store"
     run 0 vdi export worn/kept worn.back --force
     same second worn.back
 done
+step "page 1 of a registry is gone: no command makes an empty one over the rest"
+cp worn.whole worn.plx
+dd if=/dev/zero of=worn.plx conv=notrunc status=none bs=4k seek=256 count=1
+for command in "vdi list worn" "vdi create worn/new --size 1M" "store check worn" "gc worn" "store import --volume $DIR/worn.plx"; do
+    # shellcheck disable=SC2086 # words
+    run 5 $command
+    says err "is empty: it was overwritten, or its format or rebuild was not finished"
+done
+dd if=worn.whole of=worn.plx conv=notrunc status=none bs=4k seek=256 skip=256 count=1
+run 0 store check worn --data
+run 0 vdi export worn/kept worn.back --force
+same second worn.back
 run 0 store forget worn
 
 step "a volume that was cut off"

@@ -124,7 +124,7 @@ static unsigned refused;
 
 static void begin_beside(struct plx_simenv *e)
 {
-    if ((!vdi->rewinding && !vdi->thinning) || refused)
+    if (!plx_vdi_history_changes(vdi) || refused)
         return;
     refused++;
     expect_busy(begin(), "is being rewound, or its snapshots are being let go");

@@ -10,9 +10,10 @@
  * When the registry lay in a file beside the store (counted by a commit hook of SQLite in both
  * programs, on a store of 16 GiB with 64 disks of 64 MiB; behind the arrow, today):
  *     vdi create              4 -> 2 commits
- *     snap create             6 -> 3
+ *     snap create             6 -> 3, and one more for a label
  *     vdi delete              7 -> 5
- *     64 LUNs start           67 -> 66: one for each disk's lock, for the kernel opens one by one
+ *     64 LUNs start           67 -> 68: one for each disk's lock, for the kernel opens one by one,
+ *                             and one for each extent that they claim, of whatever size it is
  *     and end                 67 -> 1
  */
 #include <libaio.h>
@@ -37,7 +38,9 @@
 
 static char folder[64], volume[96];
 static struct plx_attach *attach;
-static struct plx_vdi *vdis[LUNS];
+static struct plx_vdi *vdis[LUNS + 40];
+static const char *used = "s"; /* the store */
+static uint64_t disk_bytes = 4 * MIB;
 static struct plx_fault fault;
 
 /* ---- Counting ---------------------------------------------------------------------------- */
@@ -119,7 +122,7 @@ static void take_event(void *context, int error, const char *text)
 static void open_as(const char *role)
 {
     bool handler = strcmp(role, "handler") == 0;
-    struct plx_attach_options options = {.store = "s",
+    struct plx_attach_options options = {.store = used,
                                          .state_dir = folder,
                                          .role = role,
                                          .brief = !handler,
@@ -137,7 +140,7 @@ static void close_attach(void)
 
 static void create(unsigned number)
 {
-    struct plx_vdi_create_options options = {.size_bytes = 4 * MIB, .sector_size = 512};
+    struct plx_vdi_create_options options = {.size_bytes = disk_bytes, .sector_size = 512};
     struct plx_vdi_info info;
 
     snprintf(options.name, sizeof options.name, "v%u", number);
@@ -202,6 +205,8 @@ static void die_with_luns(void)
 
 static void test_commands(void)
 {
+    struct plx_request snapshot = {.op = PLX_SNAPSHOT};
+
     open_as("admin"); /* the first one of this boot says so in both slots of the home page */
     create(100);
     close_attach();
@@ -216,6 +221,18 @@ static void test_commands(void)
     create(101);
     close_attach();
     check("vdi create", 2, 12);
+
+    for (unsigned i = 0; i < 4; i++) {
+        count_from_here();
+        open_as("admin");
+        open_disk(100);
+        OK(plx_vdi_run(vdis[100], &snapshot));
+        if (i % 2)
+            OK(plx_attach_label(attach, vdis[100], i == 1 ? "a" : "b", snapshot.seq, 1, &fault));
+        OK(plx_attach_vdi_close(attach, vdis[100]));
+        close_attach();
+        check(i % 2 ? "snap create with a label" : "snap create", i % 2 ? 4 : 3, i % 2 ? 27 : 22);
+    }
 
     count_from_here();
     open_as("admin");
@@ -254,6 +271,34 @@ static void test_luns(void)
     check("and open", 0, 0);
     leave_luns(LUNS);
     close_attach();
+}
+
+/* On a store like the one of the table above: its extents are as large as 16 GiB make them. */
+static void test_large(void)
+{
+    struct plx_format_options options = {.name = "large"};
+    char path[128];
+    const char *paths[] = {path};
+    struct plx_store_info info;
+
+    snprintf(path, sizeof path, "%s/large", folder);
+    OK(plx_founding_format(folder, paths, 1, 16384 * MIB, &options, false, NULL, &info, &fault));
+    used = "large";
+    disk_bytes = 64 * MIB;
+    open_as("admin");
+    for (unsigned i = 0; i < LUNS; i++)
+        create(i);
+    close_attach();
+    count_from_here();
+    open_luns(LUNS);
+    check("64 LUNs of 16 GiB open", 68, 425);
+    write_luns(LUNS, 'a');
+    count_from_here();
+    leave_luns(LUNS);
+    close_attach();
+    check("and close", 1, 16);
+    used = "s";
+    disk_bytes = 4 * MIB;
 }
 
 /* As many as before, and not the same: who waits until nothing changes must see it. */
@@ -592,6 +637,7 @@ int main(void)
     static const struct suite_test tests[] = {
         {"commands", test_commands},
         {"64 LUNs", test_luns},
+        {"64 LUNs of a large store", test_large},
         {"closing", test_closing},
         {"LUNs that leave and come in turns", test_left_in_turns},
         {"commits that fail", test_untold},

@@ -1,6 +1,7 @@
 /* test_damage.c - damage of each structure kind in turn. */
 #include <string.h>
 
+#include "engine/space/allocator_inside.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"
@@ -179,14 +180,14 @@ static void test_left_to_collector(void)
         plx_alloc_free_dead(store, 8 * MIB / BLOCK + 16 + i, &since);
         plx_store_settle(store);
         CU_ASSERT_EQUAL(counters().blocks_foreign, i);
-        CU_ASSERT_EQUAL(store->foreign.count, 0);
+        CU_ASSERT_EQUAL(store->allocator->foreign.count, 0);
     }
     CU_ASSERT_EQUAL(counters().blocks_freed, 0);
     end_store();
 }
 
-/* Slot A reads as zeroes: lost, if slot B is a later one than the first. If slot B is the first one,
- * the extent never came into use: then nothing but its own pages may be in use (EXTENT-3). */
+/* Slot A reads as zeroes: lost, if slot B is a later one than the first. If slot B is the first
+ * one, the extent never came into use: then nothing but its own pages may be in use (EXTENT-3). */
 static void test_lost_extent_page(void)
 {
     uint8_t block[BLOCK], zeroes[BLOCK] = {0};

@@ -437,7 +437,7 @@ static void die_before_label(void)
     OK(open_disk("one", &vdi));
     OK(plx_attach_thin(attach, vdi, &amid, &thinned, &fault));
     CU_ASSERT_EQUAL(thinned.snapshots, 1);
-    lock = &plx_attach_held(attach, vdi)->lock;
+    lock = &plx_attach_opened(attach, vdi)->lock;
     OK(plx_registry_label_set(plx_attach_registry(attach), lock, &row));
     OK(plx_registry_intent_begin(plx_attach_registry(attach), lock, NULL, 0, &kept, &count));
     _exit(CU_get_number_of_failures() != 0);

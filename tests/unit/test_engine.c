@@ -52,6 +52,7 @@ static void test_wait(void)
     struct plx_env idler = {.idle = idle_waited};
 
     two = (struct plx_store){.env = &idler, .info = {.volumes = 2}};
+    CU_ASSERT_EQUAL_FATAL(plx_tick_init(&two), 0);
     for (unsigned i = 0; i < 2; i++) {
         pair.devices[i].ops = &ops;
         two.volumes[i].device = &pair.devices[i];
@@ -68,6 +69,7 @@ static void test_wait(void)
     expect_waited(&two, 1, 0, 0);
     two.volumes[0].under_way = 0;
     expect_waited(&two, 0, 1, 0);
+    plx_tick_free(&two);
 }
 
 /* ---- I/O counts ---- */

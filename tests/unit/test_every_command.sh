@@ -62,6 +62,7 @@ for store in ok log record; do
     run 0 vdi bench $store/one --rw randwrite --runtime 1 --size 1M
     run 0 snap create $store/one@first
 done
+run 0 store format bare --volume "$DIR/bare.plx" --size 256M # no disk is ever made in it
 run 0 ring create ok "$DIR/ok.ring" --size 33M
 run 0 ring create log "$DIR/log.ring" --size 33M
 for at in 0 1; do printf PLXRING.damaged | dd of=log.ring bs=4k seek=$at conv=notrunc status=none; done
@@ -81,7 +82,7 @@ done
 [[ $(json open_by) == "admin $importer on "* ]] || die "it is not busy"
 
 step "every command"
-objects=(ok none none/x ok/none ok/empty ok/one ok/busy ok/one@first ok/one@none ok/one@-1s ok/one@1 ok/empty@1
+objects=(ok bare bare/x none none/x ok/none ok/empty ok/one ok/busy ok/one@first ok/one@none ok/one@-1s ok/one@1 ok/empty@1
     ok/one@first.. ok/one@.. log log/one log/one@first record record/one record/one@first)
 while read -ra command; do
     words="${command[*]}"
@@ -100,15 +101,20 @@ while read -ra command; do
         [[ $words != "store forget" || $object == none* ]] || continue
         try "${command[@]}" "$object" "${more[@]}"
         case $object in # one of each kind
-        ok | none | ok/empty | ok/one | ok/one@first | record/one) try "${command[@]}" "$object" "${more[@]}" --json ;;
+        ok | bare | none | ok/empty | ok/one | ok/one@first | record/one) try "${command[@]}" "$object" "${more[@]}" --json ;;
         esac
     done
 done < <(every_command)
 for object in ok/empty ok/one log/one record/one; do # not only a dry run
     try defrag $object
 done
-try gc log
-try dedup log
+for object in log bare; do
+    try gc $object
+    try dedup $object
+done
+run 0 vdi list bare --json
+[[ $(json) == "[]" ]] || die "a command made a disk in a store that was to have none"
+run 0 store check bare --data
 ((tried > 600)) || die "only $tried commands were tried"
 python3 - json/* <<'PYTHON' || die "that is no JSON"
 import json, sys
@@ -189,6 +195,57 @@ compgen -G "back.raw.partial-*" >/dev/null && die "an interrupted export left a 
 run 0 vdi import many.raw ok/many --force
 run 0 vdi export ok/many back.raw --force
 same many.raw back.raw
+
+step "a signal in the middle of what changes a store"
+run 0 store format real --volume "$DIR/real.plx" --size 1G --extent-size 4M
+run 0 vdi create real/many --size 16M
+run 0 vdi bench real/many --rw randwrite --runtime 1 --size 8M --snapshot-every 1ms
+run 0 snap create real/many@last
+run 0 vdi clone real/many@last real/clone
+run 0 cdp on real/many --every 1d --keep all:1ms
+run 0 vdi export real/many@5 fifth.raw
+run 0 vdi export real/many@last last.raw
+run 0 vdi export-diff real/many@last last.diff
+cp real.plx kept.plx
+# interrupt_real WORDS...: each time from the same state on. Nothing is damaged, labels stay and so does what they name,
+# and the command can be given again. Calls again(), which looks at what came of it.
+interrupt_real() {
+    local at
+    seen=0
+    for at in 1 5 34 144 377; do
+        cp kept.plx real.plx
+        signalled 2 $at "$@"
+        run 0 store check real --data
+        timeout -k 5 120 "$PARALLAX" "$@" >out 2>err
+        again $?
+        run 0 store check real --data
+        run 0 vdi export real/many@last back.raw --force
+        same last.raw back.raw
+        run 0 vdi export real/clone back.raw --force
+        same last.raw back.raw
+    done
+}
+again() { (($1 == 0 || $1 == 4)) || die "cannot be deleted any more: $(<err)"; } # 4: all had gone by then that may
+interrupt_real snap delete real/many@.. --force
+((seen)) || die "snap delete was never interrupted"
+again() { (($1 == 0)) || die "cannot be given again: $(<err)"; }
+interrupt_real cdp apply real/many
+((seen)) || die "cdp apply was never interrupted"
+again() {
+    (($1 == 0)) || die "cannot be given again: $(<err)"
+    run 0 vdi export real/new back.raw --force
+    same last.raw back.raw
+}
+interrupt_real vdi import-diff last.diff real/new
+((seen)) || die "import-diff was never interrupted"
+again() {
+    (($1 == 0)) || die "cannot be given again: $(<err)"
+    run 0 vdi export real/many back.raw --force
+    same fifth.raw back.raw
+}
+interrupt_real rewind real/many --to 5
+((seen)) || die "rewind was never interrupted"
+
 seen=0
 for at in 2 5 13 34; do signalled 15 $at store check ok --data; done
 ((seen)) || die "SIGTERM did nothing"

@@ -242,6 +242,8 @@ left_out "the LUNs of the tour" "need root and the kernel's target; see tests/la
 timeout -k 5 600 bash tour >"$DIR/out" 2>"$DIR/err" </dev/null || die "the tour ends early"
 [[ $(grep -c '^parallax: ' "$DIR/err") == 0 ]] || die "the tour meets an error"
 says out "$(sha256sum <disk.raw | cut -d ' ' -f 1)"
+said() { sed -n "s/^$1: *//p" "$DIR/out"; }
+[[ $(said Moved) && $(said Moved) != "0 B" && $(said Saved) && $(said Saved) != "0 B" ]] || die "defrag or dedup has nothing to show"
 run 0 --state-dir "$DIR/tour/state" vdi list demo --json
 [[ $(<"$DIR/out") == *demo/copy* && $(<"$DIR/out") == *demo/web-then* ]] || die "the tour does not end where it should"
 echo "all is well ($ran examples, and README.md's tour)"

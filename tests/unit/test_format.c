@@ -839,15 +839,16 @@ static void test_uuid_text(void)
         "0123abcd-4567-89ef-0123-456789abcdeg",
         "0123abcd-4567-89ef-0123-456789abcd/f",
         "g123abcd-4567-89ef-0123-456789abcdef",
+        "0123ABCD-4567-89ef-0123-456789abcdef",
     };
     struct plx_uuid id = store_id;
-    char back[37];
+    char back[PLX_UUID_TEXT];
 
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         CU_ASSERT(!plx_uuid_parse(refused[i], &id));
         CU_ASSERT(plx_uuid_equal(&id, &store_id));
     }
-    CU_ASSERT(plx_uuid_parse("0123ABCD-4567-89ef-0123-456789abCDEF", &id));
+    CU_ASSERT(plx_uuid_parse(text, &id));
     plx_uuid_text(&id, back);
     CU_ASSERT_STRING_EQUAL(back, text);
 }

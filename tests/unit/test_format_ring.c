@@ -197,7 +197,7 @@ static struct plx_ring_batch make_batch(void)
         struct plx_ring_record record = records[i];
 
         if (record.type == PLX_RING_WRITE)
-            record.hash = plx_ring_data_hash(&ring_id, bytes + PLX_BLOCK_SIZE, PLX_BLOCK_SIZE);
+            record.hash = plx_ring_blocks_hash(&ring_id, bytes + PLX_BLOCK_SIZE, 1, NULL);
         plx_format_ring_record_encode(&record, i, bytes);
     }
     return batch;

@@ -159,6 +159,7 @@ head -c 8M /dev/urandom >raw
 run 0 store format back --volume "$DIR/b0" --size 32M --extent-size 1M
 cp b0 b0.old
 run 0 store add-volume back "$DIR/b1" --size 64M
+cp b1 b1.unused
 for disk in 1 2 3 4 5 6; do run 0 vdi import raw back/d$disk; done
 cp b0 b0.new
 cp b1 b1.kept
@@ -196,6 +197,22 @@ for words in "" "--dry-run"; do
     says err "b1: is in use as volume 1 of store back, but $DIR/b0 does not count it, so that one went back to an older state"
 done
 cmp -s b1 b1.kept || die "the volume was changed"
+cp b1.unused stale # of this very store, and left by no interrupted call
+for words in "" "--dry-run"; do
+    # shellcheck disable=SC2086 # words
+    run 4 store add-volume back stale $words
+    says err "stale says that it is volume 1 of store back itself, which has 1 volume and not this one"
+    says err "put its newer volumes back; --force overwrites"
+done
+same stale b1.unused
+run 0 store add-volume back other --size 8M
+for old in b1.unused b1.kept; do
+    cp $old stale
+    run 4 store add-volume back stale
+    says err "stale says that it is volume 1 of store back itself, which has 2 volumes and not this one"
+    same stale $old
+done
+run 0 store add-volume back stale --force
 run 0 store forget back
 cat b0.new >b0
 run 0 store import --volume "$DIR/b0" --volume "$DIR/b1"

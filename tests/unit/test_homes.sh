@@ -215,7 +215,7 @@ for words in "import" "take-over --any --i-checked-it-is-off"; do
     grep -c twin1 opened >>counted
     alpha 0 store forget twin
 done
-[[ $(sed -n 1p counted) == "$(sed -n 2p counted)" ]] || die "volume 1 is opened so often: $(xargs <counted)"
+(($(sed -n 2p counted) <= $(sed -n 1p counted))) || die "volume 1 is opened so often: $(xargs <counted)"
 
 step "what a host had open when it was lost: told as gone, and recovered by the first that writes"
 alpha 0 vdi create demo/late --size 1M # or its creation, too, would have it open for a moment
@@ -376,6 +376,7 @@ fi
 step "a home page that is lost is not taken for that of a store that was released"
 run 0 store format page --volume "$DIR/page.plx" --size 64M --extent-size 1M
 run 0 vdi import image page/web
+run 0 snap create page/web@one
 dd if=/dev/zero of=page.plx bs=4k seek=2 count=2 conv=notrunc status=none
 run 0 store list
 says out UNTOLD
@@ -386,11 +387,46 @@ run 5 vdi create page/new --size 1M
 says err "when no other host has the store, 'parallax store take-over page --any --i-checked-it-is-off' rewrites it"
 run 0 vdi export page/web back --force
 same back image
+run 0 vdi export page/web@one back --force
+same back image
+run 5 store check page
+says out "error: the home page of store page is lost"
 run 0 store take-over page --any --i-checked-it-is-off
 run 0 vdi create page/new --size 1M
 
+step "nor is one that is damaged in both slots: all is read, nothing is written"
+printf x | dd of=page.plx bs=1 seek=$((2 * 4096 + 100)) conv=notrunc status=none
+run 5 store check page # the other slot is there: read and written on, and said
+says out "copy 0 of the home page, block 2, is damaged or cannot be read; the other one is whole"
+run 0 vdi delete page/new --yes
+cp page.plx whole.plx
+for slot in 2 3; do printf x | dd of=page.plx bs=1 seek=$((slot * 4096 + 100)) conv=notrunc status=none; done
+cp page.plx damaged.plx
+run 0 store list
+says out UNTOLD
+says err "the home page of store page is damaged, so nobody knows which host has it"
+for name in web web@one; do # an instant is held as where nobody has the store
+    run 0 vdi export page/$name back --force
+    same back image
+done
+run 5 store check page
+says out "error: the home page of store page is damaged"
+for words in "vdi create page/other --size 1M" "snap create page/web@two" "vdi delete page/web --yes" "gc page" \
+    "store import --volume $DIR/page.plx"; do
+    # shellcheck disable=SC2086 # words
+    run 5 $words
+    says err "the home page is damaged"
+    says err "--any --i-checked-it-is-off' rewrites it"
+done
+run 4 store format other --volume "$DIR/page.plx" --size 64M --force
+same damaged.plx page.plx
+run 0 store take-over page --any --i-checked-it-is-off
+run 0 store check page
+run 0 vdi export page/web back --force
+same back image
+cp whole.plx page.plx
+
 step "snapshots of a store that no host has are read, and none of them is let go meanwhile"
-run 0 snap create page/web@one
 run 0 snap create page/web@two
 run 0 store release page
 for words in "vdi export page/web@one back --force" "diff page/web@one..two" "vdi export-diff page/web@one stream --force"; do

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/disk/vdi.h" /* to see where the log stands, and to leave no room for it */
+#include "engine/space/allocator_inside.h"
 #include "fault/alloc.h"
 #include "fault/faultdev.h"
 #include "ok.h"

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/disk/vdi.h"
+#include "engine/space/allocator_inside.h"
 #include "fault/alloc.h"
 #include "fault/faultdev.h"
 #include "ok.h"
@@ -220,7 +221,7 @@ static void test_rewound(void)
 
 static void want_keyframe(struct plx_simenv *e)
 {
-    if (store->held_back.on && !vdi->keyframe.running && vdi->map.active.count)
+    if (store->allocator->held_back.on && !vdi->keyframe.running && vdi->map.active.count)
         plx_keyframe_request(vdi, NULL);
 }
 
@@ -245,7 +246,7 @@ static int collect(void)
     error = plx_collect_mark(collection, &fault);
     env.on_tick = NULL;
     plx_collect_end(collection);
-    CU_ASSERT_PTR_NULL(store->held_back.addrs);
+    CU_ASSERT_PTR_NULL(store->allocator->held_back.addrs);
     return error;
 }
 
@@ -308,7 +309,7 @@ static void fail_beginning(struct plx_simenv *e)
         CU_ASSERT_EQUAL(error, failed ? PLX_ERR_NOMEM : 0);
         if (!error)
             plx_collect_end(collection);
-        CU_ASSERT_PTR_NULL(store->collect);
+        CU_ASSERT_FALSE(store->disks->collecting);
     }
 }
 
@@ -375,7 +376,7 @@ static void test_begin_collection(void)
     while (landed < 3)
         if (!plx_store_tick(store))
             plx_store_wait(store);
-    while (store->foreign.count)
+    while (store->allocator->foreign.count)
         plx_store_tick(store);
     env.on_tick = NULL;
     env.grant_later = false;

@@ -1,5 +1,6 @@
 /* test_move.c - scattered blocks that are moved together. */
 
+#include "engine/space/allocator_inside.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"
@@ -239,7 +240,7 @@ static void wake_in_vain(struct plx_simenv *e)
     if (!e->asked[PLX_EXTENT_DATA])
         return;
     e->delay[PLX_EXTENT_DATA] = 100;
-    gone_again += store->space_waiters.head != NULL;
+    gone_again += store->allocator->space_waiters.head != NULL;
     plx_alloc_wake(store);
 }
 
@@ -280,7 +281,7 @@ static void test_never_waits(void)
 
     make_store(16 * MIB, MIB);
     FAILS(NOSPACE, plx_alloc_run(store, PLX_EXTENT_DATA, 7, NULL, &addr, &count));
-    CU_ASSERT_PTR_NULL(store->space_waiters.head);
+    CU_ASSERT_PTR_NULL(store->allocator->space_waiters.head);
     while (!plx_alloc_free_blocks(store, PLX_EXTENT_DATA))
         if (!plx_store_tick(store))
             plx_store_wait(store);

@@ -81,7 +81,7 @@ mount --bind /dev/null /etc/machine-id # a host that would have to keep an id of
 run 0 vdi export demo/kept@second -
 cmp -s out kept || die "demo/kept@second cannot be read by a host without an id"
 rm out
-run 1 snap create demo/kept
-says err "host-id cannot be made: that takes permission and room there"
+run 6 snap create demo/kept
+says err "host-id cannot be made: no room is left there; free some"
 umount /etc/machine-id
 umount full below

@@ -1,6 +1,7 @@
 /* test_refusals.c - what the engine refuses: calls, owners, formats. */
 #include <string.h>
 
+#include "engine/space/allocator_inside.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"

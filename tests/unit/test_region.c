@@ -366,20 +366,195 @@ static void test_damaged_page(void)
     close(fd);
 }
 
-/* An old copy of a page vouches for itself; that the rest does not fit is seen by a check. */
+/* An old copy of a page vouches for itself; the table knows that it is not the last one
+ * (REGION-12). */
 static void test_stale_page(void)
 {
-    uint8_t page[PLX_BLOCK_SIZE];
+    static const char by_name[] = "SELECT count(*) FROM vdis WHERE store = 1 AND name = 'web'"
+                                  " AND state = 'live'";
+    static const struct plx_sql_shape shape = {sizeof(int64_t), read_number};
+    const struct plx_sql query = {.text = by_name};
+    uint8_t older[PLX_BLOCK_SIZE], page[PLX_BLOCK_SIZE];
     int fd = open(path, O_RDWR);
+    int64_t found = -1;
     unsigned root;
 
     root = (unsigned)number(reg, "SELECT rootpage FROM sqlite_schema WHERE name = 'vdis_name'");
-    CU_ASSERT_EQUAL(pread(fd, page, sizeof page, page_at(root)), sizeof page);
+    CU_ASSERT_EQUAL(pread(fd, older, sizeof older, page_at(root)), sizeof older);
     OK(make_disk(reg, make_store(reg, "demo").id, "web"));
+    CU_ASSERT_EQUAL(number(reg, by_name), 1);
+    CU_ASSERT_EQUAL(pread(fd, page, sizeof page, page_at(root)), sizeof page);
+    CU_ASSERT_EQUAL(pwrite(fd, older, sizeof older, page_at(root)), sizeof older);
+    reopen();
+    FAILS(REGISTRY, plx_sql_get(reg, &query, &shape, &found)); /* and not: there is none */
+    SAYS(plx_registry_error(reg), "the device lost a write");
+    SAYS(plx_registry_error(reg), "rebuild-registry");
+    FAILS(REGISTRY, make_disk(reg, 1, "mail"));
+    FAILS(REGISTRY, plx_registry_check(reg));
     CU_ASSERT_EQUAL(pwrite(fd, page, sizeof page, page_at(root)), sizeof page);
     close(fd);
     reopen();
-    FAILS(REGISTRY, plx_registry_check(reg));
+    OK(plx_registry_check(reg));
+    OK(make_disk(reg, 1, "mail"));
+    CU_ASSERT_EQUAL(number(reg, by_name), 1);
+}
+
+static void refuse_empty(struct plx_region region)
+{
+    struct plx_registry *own = NULL;
+    bool damaged = false;
+
+    region.damaged = &damaged;
+    FAILS(REGISTRY, plx_registry_open_region(&region, path, "test", &own, &fault));
+    SAYS(fault.text, "is empty: it was overwritten");
+    SAYS(fault.text, "rebuild-registry");
+    CU_ASSERT(damaged);
+}
+
+/* Page 1 is of zeros where a registry was made: nothing is written over what is left of it, and a
+ * journal stays that is to be rolled back. While it is open, too. (REGION-4) */
+static void test_no_first_page(void)
+{
+    static const uint8_t zeros[PLX_BLOCK_SIZE];
+    struct plx_region region = place_spans();
+    struct plx_registry *own = NULL;
+    uint8_t first[PLX_BLOCK_SIZE], journal[PLX_BLOCK_SIZE] = {0};
+    const off_t journal_at = page_at(1) + (16 << 20);
+    int fd = open(path, O_RDWR);
+
+    OK(make_disk(reg, make_store(reg, "demo").id, "web"));
+    close_here();
+    CU_ASSERT_EQUAL(pread(fd, first, sizeof first, page_at(1)), sizeof first);
+    OK(place_open(path, false, &region, &fault));
+    region.made = true;
+    OK(plx_registry_open_region(&region, path, "test", &own, &fault));
+    CU_ASSERT_EQUAL(pwrite(fd, zeros, sizeof zeros, page_at(1)), sizeof zeros);
+    FAILS(REGISTRY, change(own, "UPDATE vdis SET name = 'other'"));
+    SAYS(plx_registry_error(own), "is empty: it was overwritten");
+    FAILS(REGISTRY, plx_registry_check(own));
+    plx_registry_close(own);
+    refuse_empty(region);
+    memcpy(journal, "\xd9\xd5\x05\xf9\x20\xa1\x63\xd7", 8);
+    CU_ASSERT_EQUAL(pwrite(fd, journal, sizeof journal, journal_at), sizeof journal);
+    refuse_empty(region);
+    CU_ASSERT_EQUAL(pread(fd, journal, sizeof journal, journal_at), sizeof journal);
+    CU_ASSERT(journal[0] == 0xd9);
+    CU_ASSERT_EQUAL(pwrite(fd, zeros, sizeof zeros, journal_at), sizeof zeros);
+    region.read_only = true;
+    refuse_empty(region);
+    place_close(&region);
+    CU_ASSERT_EQUAL(pwrite(fd, first, sizeof first, page_at(1)), sizeof first);
+    close(fd);
+    OK(place_registry_open(path, "test", &reg, &fault));
+    CU_ASSERT_EQUAL(number(reg, "SELECT count(*) FROM vdis WHERE name = 'web'"), 1);
+    OK(plx_registry_check(reg));
+}
+
+/* Behind the pages of the first span. */
+static off_t table_at(void)
+{
+    return page_at(4087);
+}
+
+#define SPAN_HALF (16u << 20) /* of the first span: place.c */
+
+static void read_half(uint8_t *half)
+{
+    int fd = open(path, O_RDONLY);
+
+    CU_ASSERT_EQUAL(pread(fd, half, SPAN_HALF, page_at(1)), SPAN_HALF);
+    close(fd);
+}
+
+static void write_half(const uint8_t *half)
+{
+    int fd = open(path, O_RDWR);
+
+    CU_ASSERT_EQUAL(pwrite(fd, half, SPAN_HALF, page_at(1)), SPAN_HALF);
+    close(fd);
+}
+
+/* Each write of a commit lost, pages and the table: it is told. */
+static void test_lost_write(void)
+{
+    uint8_t *before = malloc(SPAN_HALF), *after = malloc(SPAN_HALF), *lost = malloc(SPAN_HALF);
+    unsigned pages = 0, slots = 0;
+    int64_t store = make_store(reg, "demo").id;
+
+    OK(make_disk(reg, store, "web"));
+    read_half(before);
+    OK(make_disk(reg, store, "mail"));
+    read_half(after);
+    close_here();
+    for (size_t at = 0; at < SPAN_HALF; at += PLX_BLOCK_SIZE) {
+        if (memcmp(before + at, after + at, PLX_BLOCK_SIZE) == 0)
+            continue;
+        memcpy(lost, after, SPAN_HALF);
+        memcpy(lost + at, before + at, PLX_BLOCK_SIZE);
+        write_half(lost);
+        if (place_registry_open(path, "test", &reg, &fault) == 0)
+            FAILS(REGISTRY, plx_registry_check(reg));
+        close_here();
+        *(at < SPAN_HALF / 2 ? &pages : &slots) += 1;
+    }
+    CU_ASSERT(pages >= 5);
+    CU_ASSERT_EQUAL(slots, 1);
+
+    /* The table rots, and the pages are whole. */
+    for (unsigned i = 0; i < 2; i++) {
+        memcpy(lost, after, SPAN_HALF);
+        lost[(size_t)(table_at() - page_at(1)) + i * PLX_BLOCK_SIZE + 700] ^= 4;
+        write_half(lost);
+        OK(place_registry_open(path, "test", &reg, &fault));
+        OK(plx_registry_check(reg));
+        close_here();
+    }
+
+    /* Without a table nothing is told from it; what is written then is in it again. */
+    memcpy(lost, after, SPAN_HALF);
+    memset(lost + SPAN_HALF / 2, 0, SPAN_HALF / 2);
+    write_half(lost);
+    OK(place_registry_open(path, "test", &reg, &fault));
+    OK(plx_registry_check(reg));
+    OK(make_disk(reg, store, "more"));
+    read_half(after);
+    close_here();
+    memcpy(after, before, PLX_BLOCK_SIZE);
+    write_half(after);
+    FAILS(REGISTRY, place_registry_open(path, "test", &reg, &fault));
+    SAYS(fault.text, "the device lost a write (page 1)");
+    free(before);
+    free(after);
+    free(lost);
+}
+
+/* Others roll back twice in between: page 1 is as before, and so is the table, in a slot with a
+ * higher generation (region_stamps.c). */
+static void test_rolled_back_beside(void)
+{
+    const off_t table = table_at();
+    uint8_t slot[2][PLX_BLOCK_SIZE], number_of_block[8] = {0};
+    int64_t store = make_store(reg, "demo").id;
+    int fd = open(path, O_RDWR), newest;
+    uint32_t crc;
+
+    CU_ASSERT_EQUAL(number(reg, "SELECT count(*) FROM vdis"), 0); /* knows the table from now on */
+    for (int i = 0; i < 2; i++)
+        CU_ASSERT_EQUAL(pread(fd, slot[i], PLX_BLOCK_SIZE, table + i * PLX_BLOCK_SIZE),
+                        PLX_BLOCK_SIZE);
+    newest = slot[1][8] > slot[0][8];
+    CU_ASSERT(slot[newest][8] < 250);
+    slot[newest][8] += 2;
+    crc = plx_crc32c_more(plx_crc32c(slot[newest], 4080), number_of_block, 8);
+    for (int i = 0; i < 4; i++)
+        slot[newest][4080 + i] = (uint8_t)(crc >> 8 * i);
+    CU_ASSERT_EQUAL(pwrite(fd, slot[newest], PLX_BLOCK_SIZE, table + newest * PLX_BLOCK_SIZE),
+                    PLX_BLOCK_SIZE);
+    close(fd);
+    OK(make_disk(reg, store, "web"));
+    reopen();
+    OK(plx_registry_check(reg));
+    CU_ASSERT_EQUAL(number(reg, "SELECT count(*) FROM vdis"), 1);
 }
 
 static void test_truncated(void)
@@ -418,9 +593,9 @@ static void test_bad_spans(void)
 
 static void test_full(void)
 {
-    struct plx_region region = {.spans = 1, .span = {{4096, 2 << 20}}};
+    struct plx_region region = {.spans = 1, .span = {{34 << 20, 2 << 20}}};
     struct plx_registry_store store;
-    struct plx_registry *small = NULL, *own = reg;
+    struct plx_registry *small = NULL;
     uint64_t used, pages, before;
     int made = 0, code = 0;
     char name[200];
@@ -457,10 +632,8 @@ static void test_full(void)
     OK(change(small, "DELETE FROM vdis"));
     OK(plx_registry_has_room(small));
     OK(make_disk(small, store.id, "again"));
-    OK(plx_registry_room(own, &used, &pages));
     plx_registry_close(small);
     place_close(&region);
-    close_here(); /* the two lay upon each other */
 }
 
 /* Events take an eighth of the space, and what is counted is what is there. */
@@ -709,6 +882,115 @@ static void test_journal_refused(void)
     place_close(&region);
 }
 
+static void read_page(unsigned page, uint8_t *contents)
+{
+    int fd = open(path, O_RDONLY);
+
+    CU_ASSERT_EQUAL(pread(fd, contents, PLX_BLOCK_SIZE, page_at(page)), PLX_BLOCK_SIZE);
+    close(fd);
+}
+
+/* The end of a journal cannot be written: others undo the commit, and make one of their own that
+ * ends with the same page 1. Who had made the first one blames no device (region_stamps.c). */
+static void test_undone_by_another(void)
+{
+    struct plx_region region = place_spans();
+    uint8_t own_first[PLX_BLOCK_SIZE], other_first[PLX_BLOCK_SIZE];
+    struct plx_registry *own = NULL;
+    struct plx_device_ops refusing;
+
+    make_store(reg, "demo");
+    OK(make_disk(reg, 1, "web"));
+    OK(place_open(path, false, &region, &fault));
+    OK(plx_registry_open_region(&region, path, "test", &own, &fault));
+    driver = region.device->ops;
+    refusing = *driver;
+    refusing.submit = refusing_submit;
+    region.device->ops = &refusing;
+    headers_left = 2; /* begun, complete */
+    CU_ASSERT_NOT_EQUAL(change(own, "UPDATE vdis SET name = 'mine'"), 0);
+    read_page(1, own_first);
+    OK(change(reg, "UPDATE vdis SET name = 'hers'"));
+    read_page(1, other_first);
+    CU_ASSERT(memcmp(own_first, other_first, PLX_BLOCK_SIZE) == 0);
+    CU_ASSERT_EQUAL(number(own, "SELECT count(*) FROM vdis WHERE name = 'hers'"), 1);
+    OK(plx_registry_check(own));
+    OK(change(own, "UPDATE vdis SET name = 'mine'"));
+    CU_ASSERT_EQUAL(number(reg, "SELECT count(*) FROM vdis WHERE name = 'mine'"), 1);
+    OK(plx_registry_check(reg));
+    plx_registry_close(own);
+    place_close(&region);
+}
+
+/* ---- Slots of the table that cannot be read ---------------------------------------------- */
+
+static unsigned unread; /* bit 0: slot A, bit 1: slot B */
+
+static void unreadable_submit(struct plx_device *device, struct plx_io *io)
+{
+    off_t at = (off_t)io->offset - table_at();
+
+    if (io->op == PLX_IO_READ && at >= 0 && at < 2 * PLX_BLOCK_SIZE &&
+        (unread & 1 << at / PLX_BLOCK_SIZE)) {
+        io->result = PLX_ERR_IO_READ;
+        io->done(io);
+    } else {
+        driver->submit(device, io);
+    }
+}
+
+/* Commits while some slots cannot be read, and again when they can be: `unread` is a bad sector at
+ * one time, or a device that fails for a while. */
+static void change_unread(const struct plx_region *region, unsigned slots, const char *name)
+{
+    struct plx_registry *own = NULL;
+    char text[96];
+
+    unread = slots;
+    OK(plx_registry_open_region(region, path, "test", &own, &fault));
+    OK(plx_registry_check(own));
+    snprintf(text, sizeof text, "UPDATE vdis SET name = '%s'", name);
+    OK(change(own, text));
+    OK(plx_registry_check(own));
+    plx_registry_close(own);
+    OK(place_registry_open(path, "test", &own, &fault));
+    OK(plx_registry_check(own));
+    snprintf(text, sizeof text, "SELECT count(*) FROM vdis WHERE name = '%s'", name);
+    CU_ASSERT_EQUAL(number(own, text), 1);
+    place_registry_close(own);
+}
+
+/* No page is refused because of that, nor later by a slot that was hidden and is older. */
+static void test_unreadable_slots(void)
+{
+    struct plx_region region = place_spans();
+    struct plx_device_ops unreadable;
+    uint8_t slot[PLX_BLOCK_SIZE] = {7};
+    char name[16];
+    int fd;
+
+    OK(make_disk(reg, make_store(reg, "demo").id, "web"));
+    close_here();
+    OK(place_open(path, false, &region, &fault));
+    driver = region.device->ops;
+    unreadable = *driver;
+    unreadable.submit = unreadable_submit;
+    region.device->ops = &unreadable;
+    for (unsigned i = 0; i < 12; i++) { /* whichever slot is the newer one */
+        snprintf(name, sizeof name, "disk-%u", i);
+        change_unread(&region, 1 + (i + i / 3) % 3, name);
+    }
+    fd = open(path, O_RDWR);
+    for (unsigned i = 0; i < 4; i++) { /* the other one is damaged */
+        snprintf(name, sizeof name, "other-%u", i);
+        CU_ASSERT_EQUAL(pwrite(fd, slot, sizeof slot, table_at() + (off_t)(i % 2) * PLX_BLOCK_SIZE),
+                        sizeof slot);
+        change_unread(&region, 2 >> i % 2, name);
+    }
+    close(fd);
+    place_close(&region);
+}
+
 /* ---- Whole registries -------------------------------------------------------------------- */
 
 static void plain_sql(const char *file, const char *text)
@@ -863,7 +1145,10 @@ int main(void)
         {"nothing to read", test_empty_for_reading},
         {"a host that may not write", test_may_write},
         {"a damaged page", test_damaged_page},
+        {"no first page", test_no_first_page},
         {"a stale page", test_stale_page},
+        {"each write of a commit lost", test_lost_write},
+        {"rolled back beside", test_rolled_back_beside},
         {"a truncated volume", test_truncated},
         {"spans that cannot be", test_bad_spans},
         {"a full region", test_full},
@@ -872,6 +1157,8 @@ int main(void)
         {"a longer region while it is open", test_grown_while_open},
         {"a journal of a longer region", test_journal_of_a_longer_one},
         {"a journal that cannot be written", test_journal_refused},
+        {"a commit undone by another", test_undone_by_another},
+        {"slots that cannot be read", test_unreadable_slots},
         {"taken out and put in", test_out_and_in},
         {"files that are not put in", test_bad_files},
         {"put in over damage", test_put_over_damage},

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "registry/sqlite_inside.h"
 #include "suite.h"
 #include "unit/fresh_registry.h"
 
@@ -414,6 +415,14 @@ static void test_create_race(void)
     CU_ASSERT_EQUAL(race(12, open_fresh), 12);
 }
 
+/* SQLITE-8: who has given up waiting still outlasts an ordinary commit of another process. */
+static void test_given_up_waits(void)
+{
+    struct plx_sqlite lite = {.given_up = true};
+
+    CU_ASSERT_EQUAL(plx_sqlite_wait_turn(&lite, 0), 1);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -425,6 +434,7 @@ int main(void)
         {"holder killed, taken over (INV-5)", test_killed_holder},
         {"writers killed", test_killed_writers},
         {"made by several at once", test_create_race},
+        {"a turn after giving up", test_given_up_waits},
     };
     const struct suite_frame frame = {.before = setup, .after = teardown};
 

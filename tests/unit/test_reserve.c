@@ -6,6 +6,7 @@
 
 #include "engine/disk/reserve.h"
 #include "engine/disk/vdi.h"
+#include "engine/space/allocator_inside.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"
@@ -333,10 +334,10 @@ static void test_freed(void)
     change_leaves(vdi, 300);
     run(vdi, PLX_UNMAP, 0, BLOCK);
     run(vdi, PLX_KEYFRAME, 0, 0);
-    CU_ASSERT(store->freed.blocks > 0);
+    CU_ASSERT(store->allocator->freed.blocks > 0);
     room = left();
     CU_ASSERT_FALSE(plx_reserve_room(vdi, 0, room));
-    CU_ASSERT_TRUE(plx_reserve_room(vdi, 0, room - store->freed.blocks));
+    CU_ASSERT_TRUE(plx_reserve_room(vdi, 0, room - store->allocator->freed.blocks));
     OK(plx_bitmap_sync_run(store));
     CU_ASSERT_TRUE(plx_reserve_room(vdi, 0, room));
     CU_ASSERT_FALSE(plx_reserve_room(vdi, 0, room + 1));
@@ -467,7 +468,7 @@ static void test_pass_fails(void)
     }
     CU_ASSERT(failed > 0);
     CU_ASSERT(plx_simdisk_counters(disk)->errors < 50 * 100); /* none went round in circles */
-    CU_ASSERT(store->freed.blocks > 0);
+    CU_ASSERT(store->allocator->freed.blocks > 0);
     plx_simdisk_heal(disk);
     use_again();
     for (uint32_t i = 0; i < DISKS; i++)

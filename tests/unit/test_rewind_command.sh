@@ -78,6 +78,47 @@ run 0 vdi export demo/web grown.out
 same first.raw <(head -c 8M grown.out)
 cmp -s -n 8388608 -i 8388608:0 grown.out /dev/zero || die "its end is not empty"
 
+step "a signal ends a rewind while nothing has changed; later it is finished, and that is said"
+run 0 vdi create demo/cut --size 16M
+run 0 vdi bench demo/cut --rw randwrite --runtime 1 --size 8M --snapshot-every 10ms
+run 0 snap create demo/cut@last
+run 0 vdi export demo/cut last.raw
+run 0 vdi export demo/cut@5 fifth.raw
+run 0 snap list demo/cut --all -q
+snapshots=$(wc -l <out)
+cp demo.plx kept.plx
+PARALLAX=$PARALLAX_STAGED PLX_STAGE_COUNT=$DIR/calls run 0 rewind demo/cut --to 5
+calls=$(<calls)
+ended=0 finished=0
+for number in 2 15; do # few at first, where a disk is opened; then all
+    for ((at = number; at <= calls; at += at < calls - 24 ? calls / 12 : 1)); do
+        cp kept.plx demo.plx
+        PLX_STAGE_SIGNAL=$number PLX_STAGE_AT=$at timeout -k 5 60 "$PARALLAX_STAGED" rewind demo/cut --to 5 >out 2>err </dev/null
+        status=$?
+        cp err said
+        "$PARALLAX" snap list demo/cut --all -q >out 2>err || die "signal $number at $at: its snapshots cannot be listed"
+        now=$(wc -l <out)
+        if ((status == 128 + number)); then
+            ((++ended))
+            grep -q "^parallax: interrupted" said || die "signal $number at $at: $(<said)"
+            [[ $now == "$snapshots" ]] || die "signal $number at $at: it ended, and took a snapshot: $(<said)"
+            wanted=last.raw
+        else
+            ((status == 0)) || die "signal $number at $at: exit status $status: $(<said)"
+            [[ $now == $((snapshots + 2)) ]] || die "signal $number at $at: it is rewound without its snapshots"
+            ! grep -q "the signal came when the rewind was under way, so it was finished" said || ((++finished))
+            wanted=fifth.raw
+        fi
+        run 0 vdi export demo/cut cut.raw --force
+        same $wanted cut.raw
+    done
+done
+echo "  $calls calls; $ended ended, $finished finished all the same"
+((ended > 3)) || die "no signal has ended a rewind"
+((finished > 1)) || die "no signal came while the rewind was under way"
+cp kept.plx demo.plx
+run 0 vdi delete demo/cut --yes
+
 step "the registry knows, also from the store alone"
 [[ $(registry "SELECT count(*) FROM events WHERE what = 'vdi rewind'") == 4 ]] || die "the rewinds are not among the events"
 [[ $(registry "SELECT detail FROM events WHERE what = 'vdi rewind'") == "to snapshot 1; before: 2, before-rewind-"* ]] ||
@@ -131,6 +172,8 @@ for _ in {1..60}; do run 0 rewind demo/often --to start; done
 run 1 rewind demo/often --to start
 says err "demo/often was rewound 60 times, as often as its record can hold"
 cp err advised
+run 1 rewind demo/often --to start --dry-run
+same err advised
 run 0 snap delete demo/often@..5 --force # but what rewinds hold: a later one went to the same
 run 0 snap delete demo/often@..60 --force
 run 1 rewind demo/often --to start

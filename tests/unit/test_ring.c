@@ -618,6 +618,40 @@ static void test_older_in_place(void)
         plx_simdisk_free(aside.disks[0]);
 }
 
+/* SCAN-5: a flush fails and drops what it was to cover, and the process dies. What the next one
+ * finds is there as yet, and no later flush covers it: it stays found when the power fails. */
+static void test_found_is_durable(void)
+{
+    unsigned more = 0;
+
+    for (disk_seed = 0; disk_seed < 20 && !CU_get_number_of_failures(); disk_seed++) {
+        struct plx_ring_chain *chain;
+        unsigned first;
+
+        make_ring(1);
+        chain = open_chain(vdi_a, 1, 1, 0, 0);
+        append_singly(chain, 1, 3);
+        plx_simdisk_drop_flush(disks[0], 1);
+        append(chain, 4);
+        run();
+        CU_ASSERT(last_error != 0);
+        plx_ring_chain_close(chain);
+        OK(reopen(0, 1, false));
+        OK(scan_code(vdi_a, 2, 1, 0, 0));
+        first = found_count;
+        CU_ASSERT(first >= 3);
+        more += first > 3;
+        plx_simpower_cut(&power);
+        plx_simpower_restore(&power);
+        OK(reopen(0, 1, false));
+        OK(scan_code(vdi_a, 3, 1, 0, 0));
+        expect_found(1, 1, first);
+        end_ring();
+    }
+    CU_ASSERT(more > 10);
+    disk_seed = 0;
+}
+
 static void run_resilver(void)
 {
     for (unsigned i = 0; i < 10000 && ring_info().resilvering; i++)
@@ -848,6 +882,7 @@ int main(void)
         {"a header that cannot be read", test_header_unreadable},
         {"a damaged leftover", test_leftover_damaged},
         {"an older batch in its place", test_older_in_place},
+        {"what is found is durable", test_found_is_durable},
         {"a survivor that cannot be read", test_resilver_unreadable},
     };
 

@@ -70,8 +70,18 @@ run 3 ring create demo "$DIR/a"
 says err "give --size to make a file of that size"
 run 3 ring create none "$DIR/a" --size 64M
 run 2 ring create demo "$DIR/a" "$DIR/a" --size 64M
-run 1 ring create demo "$DIR/a" --size 32M
+for size in 64 10M 32M; do
+    run 2 ring create demo "$DIR/a" --size $size
+    says err "--size is too small: a ring's member needs at least 33M"
+    run 2 ring repair demo --with "$DIR/a" --size $size
+    says err "--size is too small: a ring's member needs at least 33M"
+done
+run 2 ring create demo "$DIR/a" --size 40000001
+says err "--size must be a multiple of 4096"
+truncate -s 32M small
+run 1 ring create demo "$DIR/small"
 says err "a ring's member needs at least 33 MiB"
+rm small
 begun=$SECONDS
 run 4 ring create demo "$DIR/demo.plx" --force
 ((SECONDS - begun < 5)) || die "a command waits for a volume that it has open itself"
@@ -122,7 +132,7 @@ says err "this host's ring on $DIR/moved is known again"
 run 0 ring info demo --json
 [[ $(json ring) == "$ring" && $(json members 0 path) == "$DIR/moved" ]] || die "it is not known where it lies"
 run 4 ring create demo "$DIR/two" --force
-says err "this host has a ring of store demo already, on $DIR/moved"
+says err "$DIR/two is a copy of this host's ring of store demo on $DIR/moved, or was used apart; to use it instead, move that one away and repeat this"
 run 4 ring create demo "$DIR/demo.plx" --force
 says err "this host has a ring of store demo already"
 same moved before
@@ -241,7 +251,7 @@ rm "$entry"
 
 step "a ring that was forgotten is taken up again as it is, by its own host and store only"
 run 4 store format new --volume "$DIR/one"
-says err "holds an empty ring of host"
+says err "holds an empty ring of host $(hostname), this host's of store demo, which no virtual disk needs; 'parallax ring create demo PATH'"
 cp --sparse=always one before
 run 4 ring create other "$DIR/one"
 says err "holds an empty ring of host"
@@ -253,7 +263,7 @@ web=$(uuid demo/web)
 "$RING_FORGE" append "$web" 1 5 "$DIR/one" || die "the ring cannot be filled"
 rm "$entry"
 cp --sparse=always one before
-refused "$DIR/one" "may hold writes that a store lacks; 'parallax ring delete"
+refused "$DIR/one" "may hold writes that a store lacks; 'parallax ring info"
 run 4 ring create other "$DIR/one" --force
 says err "may hold writes that a store lacks"
 run 0 ring create demo "$DIR/one" --force --json
@@ -336,7 +346,7 @@ run 4 store format new --volume "$DIR/left"
 run 4 store format new --volume "$DIR/left" --force
 says err "neither copy of the ring's superblock can be used"
 run 4 ring delete "$DIR/left"
-says err "so nobody knows whether a virtual disk needs the ring; if none does, add --i-checked-nobody-needs-it"
+says err "so nobody knows whether a virtual disk needs the ring, which holds writes to"
 run 4 ring delete "$DIR/left" --force
 run 0 ring delete "$DIR/left" --i-checked-nobody-needs-it
 erased left
@@ -350,10 +360,10 @@ cp --sparse=always one before
 for words in "" --dry-run --i-checked-nobody-needs-it; do
     # shellcheck disable=SC2086 # words
     run 4 ring delete demo $words
-    says err "the ring may hold writes that were set aside, which no virtual disk needs any more: of web"
+    says err "the ring may hold writes to web that were set aside: they were given up, or a newer state of the store needs them (then put that one back); with --force they are lost"
 done
 run 0 ring delete demo --force --dry-run
-says err "would erase the ring on $DIR/one; nothing was changed"
+says err "would erase the ring on $DIR/one with up to 16 MiB of writes to web; nothing was changed"
 same one before
 [[ -e $entry ]] || die "a dry run has changed something"
 
@@ -491,7 +501,7 @@ making() {
     ((status)) || return 1
     "$PARALLAX" ring create fresh "$DIR/x" "$DIR/y" >out 2>err || case $(<err) in
     *"--force overwrites it"*) run 0 ring create fresh "$DIR/x" "$DIR/y" --force ;;
-    *"this host has a ring of store fresh already"*) ;;
+    *"this host's ring of store fresh on $DIR/x and $DIR/y is known already"*) ;;
     *) die "killed at $1: it is not gone on with" ;;
     esac
     run 0 ring info fresh
@@ -586,7 +596,7 @@ run 3 ring delete ring1
 says err "if the ring in the file of that name is meant, give './ring1'"
 run 4 ring delete ./ring1
 run 4 store format x --volume ring1
-says err "'parallax ring delete $DIR/ring1' says which"
+says err "may hold writes that a store lacks; 'parallax ring info $DIR/ring1' shows them"
 
 step "another ring beside one that was forgotten: that is told, and how to go back"
 run 0 ring create tank ring2 --size 64M

@@ -150,7 +150,7 @@ same behind undrained
 for file in behind -; do # a backup is not to lack them unnoticed
     run 4 vdi export demo/web "$file" --force
     says err "its newest writes may lie on a write-back ring only, and the image would lack them"
-    says err "'parallax snap create demo/web' brings them to the store: export that snapshot; --without-ring exports"
+    says err "'parallax snap create demo/web' brings them to the store; --without-ring exports"
     [[ ! -s out ]] || die "something was exported"
     same behind undrained
 done
@@ -270,15 +270,32 @@ tee other/host-id </proc/sys/kernel/random/uuid >other/boot
 beta() {
     PARALLAX=$PARALLAX_STAGED PLX_STAGE_HOST=beta PLX_STAGE_BOOT=$DIR/other/boot PARALLAX_STATE_DIR=$DIR/other run "$@"
 }
-beta 0 store take-over --volume "$DIR/demo.plx" --from "$(hostname)" --i-checked-it-is-off
+takes=(store take-over --volume "$DIR/demo.plx" --from "$(hostname)")
+beta 0 "${takes[@]}" --dry-run
+says err "of host $(hostname), or of one that had the store before, and it would not be used without that ring: start that host, and leave the store to it; or 'parallax ring discard demo/web' gives these writes up afterwards"
+beta 0 "${takes[@]}" --dry-run --json
+[[ $(json ring_needed) == '["web"]' ]] || die "the JSON does not name the disk"
+beta 0 "${takes[@]}" --i-checked-it-is-off
+says err "demo/web: its newest writes may lie on write-back ring"
+says err "start that host and give the store back ('parallax store release demo' here, 'parallax store import' there); or 'parallax ring discard demo/web' gives these writes up"
+beta 0 store take-over demo --from "$(hostname)" --dry-run
 says err "demo/web: its newest writes may lie on write-back ring"
 beta 4 snap create demo/web
 says err "its newest writes"
-beta 4 store release demo
 beta 0 vdi info demo/web --json
 [[ $(json ring_needed) == true ]] || die "the other host has let go of the mark"
 run 0 store take-over demo --from beta --i-checked-it-is-off
 ! grep -q "write-back ring" err || die "a ring is said to be needed that is here"
+contents third
+same first third
+
+step "that host gives the store back to the one with the ring, which finds everything"
+back
+rm -r other/stores
+beta 0 "${takes[@]}" --i-checked-it-is-off
+beta 0 store release demo --dry-run
+beta 0 store release demo
+run 0 store import --volume "$DIR/demo.plx"
 contents third
 same first third
 
@@ -301,15 +318,18 @@ same first fourth
 
 step "what a lost ring has can be given up: the disk is what the store has of it"
 # discards_no_more: the same command line again leaves what was set aside, however it is given.
+why_aside="they were given up, or a newer state of the store needs them (then put that one back)"
 discards_no_more() {
     local words aside
     run 0 ring info demo --json
     aside=$(json disks 0 aside)
     ((aside > 0)) || die "nothing is set aside"
+    run 0 ring check demo
+    says out "$aside writes on this host's ring were set aside: $why_aside; 'parallax ring discard demo/web --also-set-aside' erases them"
     for words in --yes "" --dry-run --yes; do
         # shellcheck disable=SC2086 # words
         run 0 ring discard demo/web $words
-        says err "$aside writes of it that were set aside on this host's ring"
+        says err "$aside writes of it that were set aside on this host's ring: $why_aside"
         says err "'parallax ring discard demo/web --also-set-aside' erases them"
         run 0 ring info demo --json
         [[ $(json disks 0 aside) == "$aside" ]] || die "what was set aside has gone"
@@ -530,20 +550,23 @@ rm store.old store.new one.new third newest before back
 step "a store without room for what the ring has: said at once, and as it is"
 run 0 store format small --volume "$DIR/small.plx" --size 160M --extent-size 1M
 run 0 vdi create small/web --size 64M
+run 0 vdi create small/other --size 64M
+run 0 ring create small "$DIR/tiny" --size 80M
+run 0 vdi set small/web --ring on
+status=$(exec 2>/dev/null && "$RING_BURST" small web taken 1 8192 1000 $HELD >burst.out 2>burst.err; echo $?)
+[[ $status == 137 ]] || die "the burst ended with $status: $(<burst.err)"
 # fill BYTES: so many are left at most.
 fill() {
     for _ in {1..60}; do
-        run 0 vdi bench small/web --rw write --bs 256k --size 16M --runtime 1 --force
-        run 0 snap create small/web
+        run 0 vdi bench small/other --rw write --bs 256k --size 16M --runtime 1 --force
+        run 0 snap create small/other
         run 0 store info small --json
         (($(json available_bytes) > $1)) || return 0
     done
     die "the store does not get full"
 }
-fill 40000000
-run 0 ring create small "$DIR/tiny" --size 80M
-run 0 vdi set small/web --ring on
-run 6 vdi bench small/web --rw write --bs 256k --size 64M --runtime 120 --force
+fill 20000000 # another disk has taken what was promised to the dead process
+run 6 vdi bench small/other --rw write --bs 256k --size 64M --runtime 120 --force
 for words in "snap create small/web" "vdi set small/web --ring off"; do
     begun=$SECONDS
     # shellcheck disable=SC2086 # words
@@ -552,8 +575,10 @@ for words in "snap create small/web" "vdi set small/web --ring off"; do
     says err "its writes on this host's ring could not be drained to the store first"
     says err "make the store larger"
 done
-run 0 snap delete small/web@.. # which makes the room
+run 0 snap delete small/other@.. # which makes the room
 run 0 vdi set small/web --ring off
+run 0 vdi export small/web filled --force
+all_found filled taken
 
 run 0 snap create small/web
 run 0 store check small --data
@@ -660,6 +685,17 @@ for how in turning stopped; do
 done
 run 0 vdi set demo/web --ring on
 
+step "a rewind is refused while an initiator is logged in, a dry run likewise, and nothing is asked of the ring"
+run 0 snap create demo/web@there
+held drains
+for dry in "" --dry-run; do
+    # shellcheck disable=SC2086 # a word or none
+    PARALLAX=$PARALLAX_STAGED PLX_STAGE_INITIATORS=iqn.2026-11.test:one run 4 rewind demo/web --to there $dry
+    says err "demo/web: iqn.2026-11.test:one is logged in and would not notice; unmount and log out there first, or give --live"
+done
+! grep -q ring asked || die "the handler was asked: $(uniq asked | paste -sd,)"
+held_no_more
+
 step "a rewind of a disk that a handler has open drains the ring first, with progress, and turns it on again"
 run 0 snap create demo/web@here
 held drains
@@ -679,6 +715,25 @@ wait "$waiting" || die "the interrupted rewind failed"
 says err "interrupted while the ring was drained: demo/web was not rewound"
 [[ $(uniq asked | tail -n 1) == "ring on" ]] || die "the ring stays off: $(uniq asked | paste -sd,)"
 ! grep -q rewind asked || die "the interrupted rewind went on"
+held_no_more
+
+step "so does lun delete, and turns it on again where the LUN stays"
+held drains
+typed "" lun delete demo/web --force && die "what was never exported is not exported any more"
+says out "draining the ring:"
+[[ $(uniq asked | paste -sd,) == "ring-status,ring off,ring-status,ring on" ]] || die "the handler was asked: $(uniq asked | paste -sd,)"
+held_no_more
+held waits
+PARALLAX=$PARALLAX_STAGED run 130 lun delete demo/web --force &
+waiting=$!
+for _ in {1..200}; do
+    [[ $(grep -c ring-status asked) -gt 3 ]] && break
+    sleep 0.1
+done
+kill -INT "$(pgrep -P "$(pgrep -P "$waiting")" | head -n 1)"
+wait "$waiting" || die "the interrupted deletion failed"
+says err "interrupted while the ring was drained: demo/web is exported as before"
+[[ $(uniq asked | tail -n 1) == "ring on" ]] || die "the ring stays off: $(uniq asked | paste -sd,)"
 held_no_more
 
 step "a deleted disk leaves nothing on the ring"
@@ -732,7 +787,7 @@ for gone in one two; do
     mv away $gone
     run 0 ring info demo --json
     [[ $(json alone) == true ]] || die "it counts again"
-    run 0 ring repair demo --with "$DIR/$gone"
+    run 0 ring repair demo --with "$DIR/$gone" --force # it may have writes that nobody was told of
     run 0 ring info demo --json
     [[ $(json alone) == false ]] || die "it is no member again"
     burst
@@ -776,7 +831,7 @@ run 0 store check demo --data
 
 step "a member that lacks the newest writes does not go on alone, so the other one is not overwritten"
 mv away two
-run 0 ring repair demo --with "$DIR/two"
+run 0 ring repair demo --with "$DIR/two" --force
 burst
 cp three older
 burst

@@ -1,8 +1,10 @@
-/* test_ringed_held.c - a disk with a write-back ring: what is held, or waits for ring, store or
- * room, while something fails, the disk is closed, or nothing makes room.
+/* test_ringed_held.c - a disk with a write-back ring: what is held, or waits for ring or store,
+ * while something fails or the disk is closed.
  */
 #include "engine/ring/ringed_inside.h"
 #include "engine/loop/store.h"
+#include "engine/space/allocator_inside.h"
+#include "fault/alloc.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/ringed_world.h"
@@ -157,301 +159,11 @@ static void test_time_of_keyframe(void)
     fixture.open.ops_per_vdi = 0;
 }
 
-/* ---- Room ---- */
-
-/* The store has so many free data blocks, and gets no more. Returns how many runs were taken. */
-static unsigned leave_free(uint64_t blocks, uint64_t *addr, uint64_t *count)
-{
-    unsigned taken = 0;
-    uint64_t left;
-
-    registry.limit = registry.granted;
-    while ((left = plx_alloc_free_blocks(store, PLX_EXTENT_DATA)) > blocks) {
-        OK(plx_alloc_data(store, left - blocks, true, NULL, &addr[taken], &count[taken]));
-        CU_ASSERT_FATAL(++taken < 64);
-    }
-    return taken;
-}
-
-static void give_back(unsigned taken, const uint64_t *addr, const uint64_t *count)
-{
-    while (taken--)
-        plx_alloc_free(store, addr[taken], count[taken]);
-    plx_store_room_made(store, true);
-    plx_alloc_wake(store);
-}
-
-static void submit_byte(struct sent *sent, uint64_t block, uint64_t blocks, int byte)
-{
-    sent->memory = malloc(blocks * BLOCK);
-    memset(sent->memory, byte, blocks * BLOCK);
-    submit(sent, PLX_WRITE, block * BLOCK, blocks * BLOCK, blocks * BLOCK);
-}
-
-/* ALLOC-8: a write to which nothing was promised takes nothing that was promised to others. What
- * comes behind it cannot be drained before it, so it is not acknowledged either
- * (RINGED_APPEND-5). */
-static void test_without_promise(void)
-{
-    uint64_t addr[64], count[64];
-    struct sent writes[2];
-    unsigned taken;
-
-    make(41);
-    OK(plx_ringed_on(ringed, &fault));
-    OK(write_byte(vdi, 0, BLOCK, 1));
-    while (info_of().records)
-        turn();
-    taken = leave_free(10, addr, count);
-    CU_ASSERT(plx_alloc_promise(store, 5)); /* to another disk */
-    submit_byte(&writes[0], 0, 8, 2);
-    submit_byte(&writes[1], 20, 1, 3);
-    for (unsigned i = 0; i < 300 && (writes[0].under_way || writes[1].under_way); i++)
-        turn();
-    CU_ASSERT_EQUAL(store->promised, 5);
-    CU_ASSERT(plx_alloc_free_blocks(store, PLX_EXTENT_DATA) >= store->promised);
-    for (unsigned i = 0; i < 2; i++) {
-        CU_ASSERT(!writes[i].under_way);
-        FAILS(NOSPACE, writes[i].request.result);
-        free(writes[i].memory);
-    }
-    give_back(taken, addr, count);
-    while (info_of().records)
-        turn();
-    plx_alloc_unpromise(store, 5);
-    CU_ASSERT_EQUAL(store->promised, 0);
-    OK(plx_ringed_off(ringed, &fault));
-    CU_ASSERT(reads_as(vdi, 0, 8 * BLOCK, 2) && reads_as(vdi, 20 * BLOCK, BLOCK, 3));
-    close_disk();
-    end(false);
-}
-
-static void refuse_extent(struct plx_env *unused, struct plx_store *to, enum plx_extent_type type)
-{
-    plx_store_extent_granted(to, type, PLX_ERR_FENCED, NULL);
-}
-
-/* RINGED_DRAIN-2: another host has the store. That is learned when an extent is asked for, before
- * anything is written. What waits for the store fails, and so does what comes later. */
-static void test_fenced_without_room(void)
-{
-    void (*grants)(struct plx_env *, struct plx_store *, enum plx_extent_type);
-    uint64_t addr[64], count[64];
-    struct sent write;
-
-    make(41);
-    OK(plx_ringed_on(ringed, &fault));
-    OK(write_byte(vdi, 0, BLOCK, 1));
-    while (info_of().records)
-        turn();
-    grants = env.env.extent_wanted;
-    env.env.extent_wanted = refuse_extent;
-    leave_free(0, addr, count);
-    submit_byte(&write, 0, 1, 2);
-    for (unsigned i = 0; i < 300 && write.under_way; i++)
-        turn();
-    CU_ASSERT_FATAL(!write.under_way);
-    FAILS(FENCED, write.request.result);
-    FAILS(FENCED, write_byte(vdi, 0, BLOCK, 3));
-    CU_ASSERT(reads_as(vdi, 0, BLOCK, 2));
-    free(write.memory);
-    die();
-    env.env.extent_wanted = grants;
-    registry.limit = 0;
-    open_ring();
-    OK(try_open(true)); /* it is ours again */
-    OK(plx_ringed_off(ringed, &fault));
-    CU_ASSERT(reads_as(vdi, 0, BLOCK, 2));
-    close_disk();
-    end(true);
-}
-
-/* Room comes while the store is slow: what waits for it is acknowledged by the ring, in order, and
- * so is what comes next. */
-static void test_promised_later(void)
-{
-    uint64_t addr[64], count[64];
-    struct sent writes[3];
-    unsigned taken;
-
-    make(42);
-    OK(plx_ringed_on(ringed, &fault));
-    OK(write_byte(vdi, 0, BLOCK, 1));
-    while (info_of().records)
-        turn();
-    taken = leave_free(3, addr, count);
-    hold_store(true);
-    submit_byte(&writes[0], 0, 8, 2);
-    submit_byte(&writes[1], 20, 1, 3);
-    for (unsigned i = 0; i < 4; i++)
-        plx_store_tick(store);
-    CU_ASSERT(writes[0].under_way && writes[1].under_way);
-    give_back(taken, addr, count);
-    for (unsigned i = 0; i < 20; i++)
-        plx_store_tick(store);
-    submit_byte(&writes[2], 30, 1, 4);
-    for (unsigned i = 0; i < 20; i++)
-        plx_store_tick(store);
-    for (unsigned i = 0; i < 3; i++) {
-        CU_ASSERT(!writes[i].under_way);
-        OK(writes[i].request.result);
-        free(writes[i].memory);
-    }
-    CU_ASSERT_EQUAL(info_of().records, 3);
-    CU_ASSERT_EQUAL(store->promised, 10);
-    hold_store(false);
-    OK(plx_ringed_off(ringed, &fault));
-    CU_ASSERT_EQUAL(store->promised, 0);
-    CU_ASSERT(reads_as(vdi, 0, 8 * BLOCK, 2) && reads_as(vdi, 20 * BLOCK, BLOCK, 3));
-    close_disk();
-    end(false);
-}
-
-/* ---- While something waits for history ---- */
-
 static bool ended;
 
 static void call_ended(struct plx_request *request)
 {
     ended = true;
-}
-
-/* A snapshot has what the disk had, and nothing is free. */
-static unsigned fill_up(uint64_t *addr, uint64_t *count)
-{
-    unsigned taken = 0;
-
-    OK(write_byte(vdi, 0, MIB, 1));
-    run(vdi, PLX_SNAPSHOT, 0, 0);
-    registry.limit = registry.granted;
-    for (unsigned i = 0; i < 100; i++) {
-        while (plx_alloc_data(store, 1000, true, NULL, &addr[taken], &count[taken]) == 0)
-            CU_ASSERT_FATAL(++taken < 64);
-        turn();
-    }
-    return taken;
-}
-
-static void submit_until_history_is_waited_for(struct sent *write)
-{
-    env.gives_way = true;
-    for (unsigned i = 0; i < 2 && !write->under_way; i++) { /* there may be a run of blocks */
-        submit(write, PLX_WRITE, 0, MIB, MIB);
-        for (unsigned t = 0; t < 1000 && !env.room_wanted && write->under_way; t++)
-            turn();
-    }
-    CU_ASSERT_FATAL(env.room_wanted && write->under_way);
-    some_turns(10);
-}
-
-/* A write waits for history, in front of the ring (it is just being turned on) or behind it. */
-static void ends_without_room(enum plx_request_op op, bool on)
-{
-    struct sent write = {.memory = malloc(MIB)};
-    struct plx_request call = {.op = op, .seq = 1, .label = "here", .done = call_ended};
-    uint64_t addr[64], count[64];
-    unsigned taken;
-
-    make(40);
-    if (on)
-        OK(plx_ringed_on(ringed, &fault));
-    taken = fill_up(addr, count);
-    memset(write.memory, 7, MIB);
-    submit_until_history_is_waited_for(&write);
-    CU_ASSERT_EQUAL(info_of().full, on);
-    if (!on)
-        plx_ringed_turn(ringed, true);
-    ended = false;
-    call.length = op == PLX_RESIZE ? SIZE + SECTOR : 0;
-    plx_vdi_submit_own(vdi, &call);
-    for (unsigned i = 0; i < 1000 && !ended; i++) {
-        env.ns += 10000000;
-        turn();
-    }
-    CU_ASSERT_FATAL(ended);
-    CU_ASSERT_EQUAL(call.result, on && op != PLX_LABEL ? PLX_ERR_NOSPACE : 0);
-    FAILS(NOSPACE, on ? plx_ringed_off(ringed, &fault) : plx_ringed_on(ringed, &fault));
-    CU_ASSERT(write.under_way);
-    some_turns(2);
-    CU_ASSERT_EQUAL(info_of().on, on);
-    env.gives_way = false;
-    while (taken--)
-        plx_alloc_free(store, addr[taken], count[taken]);
-    plx_store_room_made(store, true);
-    while (write.under_way)
-        turn();
-    OK(write.request.result);
-    OK(plx_ringed_on(ringed, &fault));
-    OK(plx_ringed_off(ringed, &fault));
-    CU_ASSERT(reads_as(vdi, 0, MIB, 7));
-    close_disk();
-    end(true);
-    free(write.memory);
-}
-
-/* RINGED_REQUESTS-5: a call does not wait for a write that waits for history, and so perhaps for
- * whoever has made the call. The write goes on waiting. */
-static void test_calls_end(void)
-{
-    for (unsigned on = 0; on < 2; on++) {
-        ends_without_room(PLX_LABEL, on);
-        ends_without_room(PLX_SNAPSHOT, on);
-        ends_without_room(PLX_RESIZE, on);
-    }
-}
-
-/* RINGED_REQUESTS-4: draining finds no room. A call that waits for what it would bring ends, or
- * what makes room would wait behind it for ever. */
-static void ends_with_full_store(enum plx_request_op op, bool late)
-{
-    const struct plx_protection policy = {.mode = PLX_PROTECT_WRITE};
-    struct sent write = {.memory = malloc(MIB)};
-    struct plx_request call = {.op = op, .label = "here", .done = call_ended};
-    uint64_t addr[64], count[64];
-    unsigned taken;
-
-    make(41);
-    OK(plx_vdi_set_protection(vdi, &policy, &fault));
-    OK(plx_ringed_on(ringed, &fault));
-    taken = fill_up(addr, count);
-    hold_store(true);
-    memset(write.memory, 7, MIB);
-    submit(&write, PLX_WRITE, 0, 4 * BLOCK, 4 * BLOCK);
-    ended = false;
-    for (unsigned i = 0; i < 1000 && !(late ? info_of().waits_for : (int)info_of().records); i++) {
-        hold_store(!late);
-        turn();
-    }
-    CU_ASSERT_FATAL(info_of().records > 0);
-    call.length = op == PLX_RESIZE ? SIZE + SECTOR : 0;
-    call.seq = ringed->front.snapshots;
-    plx_vdi_submit_own(vdi, &call);
-    CU_ASSERT(late || !ended);
-    hold_store(false);
-    for (unsigned i = 0; i < 1000 && !ended; i++)
-        turn();
-    CU_ASSERT_FATAL(ended);
-    FAILS(NOSPACE, call.result);
-    while (write.under_way)
-        turn();
-    FAILS(NOSPACE, write.request.result);
-    OK(try_run(vdi, PLX_UNMAP, 8 * BLOCK, BLOCK, NULL)); /* it is not held */
-    while (taken--)
-        plx_alloc_free(store, addr[taken], count[taken]);
-    plx_store_room_made(store, true);
-    OK(plx_ringed_off(ringed, &fault));
-    CU_ASSERT(reads_as(vdi, 0, 4 * BLOCK, 7)); /* it failed, and anything might be read */
-    close_disk();
-    end(true);
-    free(write.memory);
-}
-
-static void test_calls_of_a_full_store(void)
-{
-    for (unsigned late = 0; late < 2; late++) {
-        ends_with_full_store(PLX_RESIZE, late);
-        ends_with_full_store(PLX_LABEL, late);
-    }
 }
 
 /* RINGED-4: behind a hole there are records that were never acknowledged. Nobody finds them, but
@@ -583,6 +295,63 @@ static void test_store_waits(void)
     }
 }
 
+/* A label, and a snapshot whose number somebody waits for, are acknowledged when the store has
+ * them, and writes before and behind them when the ring has. */
+static void test_snapshots_wait(void)
+{
+    struct sent snapshot = {.under_way = false}, again = {.under_way = false};
+    struct plx_request label = {.op = PLX_LABEL, .seq = 1, .label = "here", .done = call_ended};
+
+    make_waiting(21);
+    OK(write_byte(vdi, 0, BLOCK, 2));
+    submit(&snapshot, PLX_SNAPSHOT, 0, 0, 0);
+    submit(&again, PLX_SNAPSHOT, 0, 0, 0); /* the same one, for nothing has changed */
+    OK(write_byte(vdi, 0, BLOCK, 3));
+    ended = false;
+    plx_vdi_submit_own(vdi, &label);
+    some_turns(100);
+    CU_ASSERT(snapshot.under_way && again.under_way && !ended);
+    none_goes = false;
+    while (snapshot.under_way || again.under_way || !ended)
+        turn();
+    OK(snapshot.request.result);
+    OK(again.request.result);
+    OK(label.result);
+    CU_ASSERT_EQUAL(snapshot.request.seq, 1);
+    CU_ASSERT_EQUAL(again.request.seq, 1);
+    OK(plx_ringed_off(ringed, &fault));
+    close_disk();
+    end(true);
+}
+
+/* RINGED_APPEND-3: a write that finds no memory for its blocks, its record or the ring's item
+ * waits, and whoever sleeps meanwhile is told to look again soon, for no completion may come. */
+static void test_memory_waited_for(void)
+{
+    make_waiting(22);
+    for (uint64_t k = 1; k <= 3; k++) {
+        struct sent write;
+        uint64_t failed;
+
+        fault_alloc_arm(k + 1, false); /* the first one is the test's own */
+        submit_byte(&write, k, 1, 90 + (int)k);
+        fault_alloc_disarm(&failed);
+        CU_ASSERT_EQUAL(failed, 1);
+        CU_ASSERT(write.under_way && !ringed->items);
+        CU_ASSERT(plx_store_due_ns(store) <= env.ns + SECOND_NS / 5);
+        for (unsigned i = 0; i < 100 && write.under_way; i++)
+            turn();
+        CU_ASSERT_FATAL(!write.under_way);
+        OK(write.request.result);
+        CU_ASSERT(reads_as(vdi, k * BLOCK, BLOCK, 90 + (int)k));
+        free(write.memory);
+    }
+    none_goes = false;
+    OK(plx_ringed_off(ringed, &fault));
+    close_disk();
+    end(true);
+}
+
 /* What came before an instant goes, what came later waits, again and again. */
 static void test_store_waits_by_turns(void)
 {
@@ -658,6 +427,106 @@ static void test_off_while_full(void)
     OK(plx_ringed_off(ringed, &fault));
     close_disk();
     end(true);
+}
+
+/* ---- A member is lost, and the store cannot be told ---- */
+
+enum hinder { WAITS, FAILS_WHOLLY, FAILS_FOR_A_WHILE };
+
+/* One of two members has failed, and a write waits for the mark to name the survivor. */
+static void lose_member(enum hinder how, uint64_t k, struct sent *write)
+{
+    mirrored = true;
+    if (how == WAITS) {
+        make_waiting(80);
+    } else {
+        make(80 + k);
+        OK(plx_ringed_on(ringed, &fault));
+        OK(write_byte(vdi, 0, 32 * BLOCK, 1));
+        while (info_of().records || plx_store_busy(store))
+            turn();
+        plx_simdisk_fail_io(disk, k, how == FAILS_WHOLLY ? 1000000 : 2);
+    }
+    plx_simdisk_fail_io(k % 2 ? ring_disk : mirror_disk, 1, 1000000);
+    submit_byte(write, 0, 8, 2);
+}
+
+static bool is_told(void)
+{
+    return vdi_info().mark.set == plx_ringed_ring_info(host).super.set;
+}
+
+/* What was acknowledged is there when the host comes back, with the survivor and the other one. */
+static void come_back(struct sent *write)
+{
+    bool acknowledged = !write->under_way && !write->request.result;
+
+    plx_simdisk_heal(disk);
+    plx_simdisk_heal(ring_disk);
+    plx_simdisk_heal(mirror_disk);
+    die();
+    free(write->memory);
+    open_ring();
+    OK(try_open(true));
+    CU_ASSERT(reads_as(vdi, 0, 8 * BLOCK, 2) || (!acknowledged && reads_as(vdi, 0, 8 * BLOCK, 1)));
+    CU_ASSERT(reads_as(vdi, 8 * BLOCK, 24 * BLOCK, 1));
+    OK(plx_ringed_off(ringed, &fault));
+    close_disk();
+    end(true);
+    mirrored = false;
+}
+
+/* RINGED-1: the survivor acknowledges nothing by itself while the store cannot be told of it,
+ * whether the store's device answers nothing or fails; it does as soon as the store can. */
+static void test_lost_untold(void)
+{
+    for (enum hinder how = WAITS; how <= FAILS_WHOLLY; how++) {
+        struct sent write;
+        uint64_t errors;
+
+        lose_member(how, 1, &write);
+        errors = plx_simdisk_counters(disk)->errors;
+        for (unsigned i = 0; i < 200; i++) {
+            env.ns += 10000000;
+            turn();
+        }
+        CU_ASSERT_EQUAL(plx_ringed_ring_info(host).members, 1);
+        CU_ASSERT(write.under_way && !vdi->log.sticky);
+        CU_ASSERT(how == WAITS ||
+                  plx_simdisk_counters(disk)->errors > errors + 5); /* tried again */
+        none_goes = false;
+        plx_simdisk_heal(disk);
+        for (unsigned i = 0; i < 1000 && write.under_way; i++) {
+            env.ns += 10000000;
+            turn();
+        }
+        CU_ASSERT_FATAL(!write.under_way);
+        OK(write.request.result);
+        CU_ASSERT(is_told());
+        come_back(&write);
+    }
+}
+
+/* The same wherever the store fails for a moment: the disk goes on, or has stopped. */
+static void test_lost_while_failing(void)
+{
+    unsigned stops = 0, goes_on = 0;
+
+    for (uint64_t k = 1; k < 30 && !CU_get_number_of_failures(); k++) {
+        struct sent write;
+
+        lose_member(FAILS_FOR_A_WHILE, k, &write);
+        for (unsigned i = 0; i < 1000 && write.under_way; i++) {
+            env.ns += 10000000;
+            turn();
+        }
+        CU_ASSERT_FATAL(!write.under_way);
+        CU_ASSERT(vdi->log.sticky ? write.request.result != 0 : !write.request.result && is_told());
+        stops += vdi->log.sticky != 0;
+        goes_on += !vdi->log.sticky;
+        come_back(&write);
+    }
+    CU_ASSERT(stops > 2 && goes_on > 2);
 }
 
 /* ---- Interrupted ---- */
@@ -767,17 +636,16 @@ int main(void)
         {"batch without a mark", test_batch_without_mark},
         {"none while marked", test_none_while_marked},
         {"closed in between", test_closed_between},
-        {"without a promise", test_without_promise},
-        {"promised later", test_promised_later},
         {"time of a key frame", test_time_of_keyframe},
-        {"calls end", test_calls_end},
-        {"calls of a full store", test_calls_of_a_full_store},
         {"behind a hole", test_behind_a_hole},
         {"off while full", test_off_while_full},
         {"store waits", test_store_waits},
+        {"snapshots wait for the store", test_snapshots_wait},
+        {"memory is waited for", test_memory_waited_for},
         {"store waits by turns", test_store_waits_by_turns},
         {"fenced while it waits", test_fenced_waiting},
-        {"fenced without room", test_fenced_without_room},
+        {"a lost member, and the store is not told", test_lost_untold},
+        {"a lost member, and the store fails", test_lost_while_failing},
         {"interrupted", test_interrupted},
         {"not while the mark goes", test_not_while_unmarked},
         {"a doubt that nobody was told of", test_doubt_untold},

@@ -16,6 +16,7 @@
 #include "ok.h"
 #include "attach/attach.h"
 #include "attach/founding.h"
+#include "engine/space/allocator.h"
 #include "suite.h"
 
 #define MIB (1ull << 20)

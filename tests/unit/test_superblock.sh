@@ -88,6 +88,27 @@ for words in "grow demo" "restore-superblock one --i-checked-nobody-uses-it"; do
     run 0 store check demo
 done
 
+step "one copy of the home page is damaged or empty, which only a check says: what it advises writes it again"
+for slot in 0 1; do
+    for from in /dev/urandom /dev/zero; do
+        cp grown one
+        dd if=$from of=one conv=notrunc status=none bs=4k seek=$((2 + slot)) count=1
+        cp one harmed
+        run 5 store check demo
+        says out "error: volume 0, $DIR/one: copy $slot of the home page, block $((2 + slot)), is damaged or cannot be read; the other one is whole; 'parallax store grow demo' writes it again"
+        says err "1 error found; each finding says what to do"
+        run 5 store check demo --data --json
+        [[ $(json findings 0 kind) == home && $(json findings 0 volume) == "$DIR/one" &&
+            $(json findings 0 volume_block) == $((2 + slot)) && $(json errors) == 1 ]] ||
+            die "the JSON does not say which copy"
+        dd if=harmed bs=4k skip=2 count=2 status=none | cmp -s - <(dd if=one bs=4k skip=2 count=2 status=none) ||
+            die "a check has written the home page"
+        intact
+        run 0 store grow demo
+        run 0 store check demo
+    done
+done
+
 step "they go back: the registry is rebuilt first"
 cp grown one
 lose

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "engine/format/format.h"
@@ -308,6 +309,58 @@ static void test_torn_watch(void)
     plx_device_close(device);
 }
 
+static void put_home(const uint8_t home[HOME_BYTES])
+{
+    int fd = open(copy, O_RDWR | O_CLOEXEC);
+
+    CU_ASSERT_EQUAL_FATAL(__real_pwrite64(fd, home, HOME_BYTES, HOME_AT), HOME_BYTES);
+    close(fd);
+}
+
+static bool is_unopened(struct plx_device *device, uint64_t *since)
+{
+    bool unopened = false;
+
+    OK(plx_tenancy_unopened(device, &store, since, &unopened, &fault));
+    return unopened;
+}
+
+/* A page that is damaged in both slots says nothing, but who has the store open makes it whole. */
+static void test_damaged_watch(void)
+{
+    struct plx_device_open_options options = {.read_only = true, .beside = true};
+    uint8_t home[HOME_BYTES], damaged[HOME_BYTES];
+    struct plx_device *device;
+    uint64_t since = 0;
+    pid_t child;
+    int fd;
+
+    found();
+    fd = open(volume, O_RDONLY | O_CLOEXEC);
+    CU_ASSERT_EQUAL_FATAL(__real_pread64(fd, home, HOME_BYTES, HOME_AT), HOME_BYTES);
+    close(fd);
+    memcpy(damaged, home, sizeof damaged);
+    for (unsigned slot = 0; slot < 2; slot++)
+        damaged[slot * PLX_BLOCK_SIZE + 100] ^= 1;
+    put_home(damaged);
+    OK(plx_device_open(copy, &options, &device, &fault));
+    CU_ASSERT_TRUE(is_unopened(device, &since));
+    CU_ASSERT_TRUE(is_unopened(device, &since));
+    put_home(home);
+    CU_ASSERT_FALSE(is_unopened(device, &since));
+    put_home(damaged);
+    since = 0;
+    child = fork();
+    if (child == 0) {
+        usleep(700000);
+        put_home(home);
+        _exit(0);
+    }
+    CU_ASSERT_FALSE(is_unopened(device, &since));
+    CU_ASSERT_EQUAL(waitpid(child, NULL, 0), child);
+    plx_device_close(device);
+}
+
 /* Both slots of a page that was just made, with this number in place of one of its own. */
 static void make_number(bool generation, uint64_t number)
 {
@@ -382,6 +435,7 @@ int main(void)
     static const struct suite_test tests[] = {{"power cuts", test_cuts},
                                               {"a look at a torn page", test_torn_look},
                                               {"a watch of a torn page", test_torn_watch},
+                                              {"a watch of a damaged page", test_damaged_watch},
                                               {"numbers near their bound", test_numbers}};
 
     return SUITE_RUN_IN(&((struct suite_frame){.init = make, .clean = clean}), "the home page",

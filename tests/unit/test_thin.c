@@ -78,7 +78,7 @@ static void ask_again(struct plx_simenv *e)
     struct plx_thinned thinned;
 
     lets_go |= vdi->keyframe.drop && plx_vdi_lets_go(store, 0, 5) && !plx_vdi_lets_go(store, 0, 4);
-    if ((vdi->thinning || vdi->rewinding) && !refused[0]) {
+    if (plx_vdi_history_changes(vdi) && !refused[0]) {
         refused[0] = plx_vdi_thin(vdi, &thin, &thinned, &fault);
         refused[1] = plx_vdi_rewind(vdi, &options, &before, &fault);
     }

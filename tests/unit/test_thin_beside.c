@@ -468,7 +468,7 @@ static struct {
     bool disorder;
 } listing;
 
-/* All but what is kept goes, and the log's old segments are written over. */
+/* All but what is kept goes, and what came free is written over. */
 static void let_most_go(void)
 {
     let_go(0, model.newest - 1, listing.kept, listing.kept_count);
@@ -476,6 +476,7 @@ static void let_most_go(void)
         write_places(60);
         keyframe();
     }
+    write_over_free();
 }
 
 static bool visit_snapshot(void *context, const struct plx_snapshot_info *info)
@@ -576,6 +577,75 @@ static void test_find_beside(void)
     }
 }
 
+static struct {
+    struct plx_range_change changes[2 * SNAPS];
+    unsigned count;
+} told;
+
+static bool note_change(void *context, const struct plx_range_change *change)
+{
+    listing.disorder |= told.count && change->from.seq >= told.changes[told.count - 1].from.seq;
+    told.changes[told.count++] = *change;
+    return true;
+}
+
+/* Between two snapshots that stayed, if the place differs in them, and not otherwise. */
+static void expect_told(unsigned place)
+{
+    for (size_t k = 1; k < listing.kept_count; k++) {
+        uint64_t after = listing.kept[k - 1], by = listing.kept[k];
+        bool between = false;
+
+        for (unsigned i = 0; i < told.count; i++) {
+            const struct plx_range_change *change = &told.changes[i];
+
+            between |= change->from.seq >= after && change->to.seq && change->to.seq <= by;
+        }
+        CU_ASSERT_EQUAL(between, model.then[after][place] != model.then[by][place]);
+    }
+}
+
+/* When a place changed, told by another process, whenever the snapshots between go (CHANGES-6). */
+static void test_changes_beside(void)
+{
+    bool more = true;
+
+    for (unsigned at = 1; more; at++) {
+        unsigned place = at % PLACES;
+
+        make_listed(at);
+        told.count = 0;
+        reader_env.on_tick = go_at_tick;
+        OK(plx_range_change_list(reader, 0, (uint64_t)place * APART, 1, note_change, NULL, &fault));
+        more = listing.visits >= at;
+        reader_env.on_tick = NULL;
+        CU_ASSERT(!listing.disorder);
+        expect_told(place);
+        end_disk(false);
+    }
+}
+
+static void keyframe_at_tick(struct plx_simenv *e)
+{
+    write_places(1);
+    keyframe();
+}
+
+/* Not at all, if the disk moves on at every turn, but that is no damage. */
+static void test_changes_never_quiet(void)
+{
+    make_listed(0);
+    told.count = 0;
+    reader_env.on_tick = keyframe_at_tick;
+    FAILS(BUSY, plx_range_change_list(reader, 0, 0, 1, note_change, NULL, &fault));
+    reader_env.on_tick = NULL;
+    CU_ASSERT_EQUAL(told.count, 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "changes faster than it can be read"));
+    OK(plx_range_change_list(reader, 0, 0, 1, note_change, NULL, &fault));
+    expect_told(0);
+    end_disk(false);
+}
+
 /* However little of it is listed, the first one's new blocks count from the one before. */
 static bool note_new_blocks(void *context, const struct plx_snapshot_info *info)
 {
@@ -644,6 +714,8 @@ int main(void)
         {"two key frames at one position", test_same_position},
         {"listing beside", test_list_beside},
         {"finding beside", test_find_beside},
+        {"changes told beside", test_changes_beside},
+        {"changes of a disk that is never quiet", test_changes_never_quiet},
         {"pages of a list", test_pages},
     };
 

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/history/thrift.h"
-#include "engine/disk/vdi.h"
+#include "engine/history/past.h"
 #include "ok.h"
 #include "suite.h"
 
@@ -245,7 +244,7 @@ static void test_waits(void)
 static void test_disk_waits(void)
 {
     struct plx_vdi *vdi = calloc(1, sizeof *vdi);
-    struct plx_thrift thrift = {0};
+    struct plx_past past = {0};
     struct plx_thin thin = {.after = 40, .every_ns = 7, .before_ns = LATE, .thrifty = true};
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(vdi);
@@ -255,9 +254,9 @@ static void test_disk_waits(void)
     mark.upto = 40;
     mark.wait_segment = FROM + 1;
     CU_ASSERT_FALSE(plx_vdi_thin_waits(vdi, &thin)); /* nobody has thinned it yet */
-    vdi->thrift = &thrift;
+    vdi->past = &past;
     CU_ASSERT_FALSE(plx_vdi_thin_waits(vdi, &thin));
-    plx_thrift_set(&thrift, &mark);
+    plx_thrift_set(&past.thrift, &mark);
     CU_ASSERT_TRUE(plx_vdi_thin_waits(vdi, &thin));
     thin.thrifty = false;
     CU_ASSERT_FALSE(plx_vdi_thin_waits(vdi, &thin));

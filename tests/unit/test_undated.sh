@@ -158,7 +158,7 @@ for how in none older; do
         registry_of early.plx
         run 4 snap delete "demo/m@..$middle" --dry-run --force
     fi
-    rebuilt 0
+    rebuilt "$([[ $how == none ]] && echo 5 || echo 0)"
     [[ $(json unread) == "$([[ $how == none ]] && echo '["the whole"]' || echo "[]")" ]] || die "what is lost is not told"
     run 0 cdp status demo/m --json
     [[ $(json undated 0 first_seq) == $([[ $how == none ]] && echo 1 || echo $((seen + 1))) ]] || die "the stretch begins elsewhere"
@@ -191,7 +191,7 @@ made all:1h $((10 * DAY))
 shifted 0
 counted
 registry_of
-rebuilt 0
+rebuilt 5
 run 0 store rebuild-registry demo --json # what it found is known
 [[ $(json undated_vdis) == "[]" ]] || die "it is told again"
 run 4 cdp apply demo/m
@@ -207,7 +207,7 @@ sleep 1
 kill -KILL $!
 wait $! 2>/dev/null
 registry_of
-rebuilt 0
+rebuilt 5
 run 0 snap create demo/m # this recovers
 counted
 stays

@@ -193,6 +193,91 @@ static void test_sharing(void)
     end_store();
 }
 
+/* VERIFY-11: v1 is a clone of v0. */
+static void test_reading_alone(void)
+{
+    struct plx_vdi_record record;
+    uint64_t mine, its, inherited;
+
+    make_history();
+    /* v1 and v0 have both written it. */
+    mine = entry_of(1, 17);
+    its = entry_of(0, 17);
+    forge_entry(1, 17, mine | PLX_ENTRY_READ_ONLY);
+    CLEAN();
+    forge_entry(0, 17, mine | PLX_ENTRY_READ_ONLY);
+    EXPECT("shared", "v0 (block 17)");
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "v1 (block 17)"));
+    forge_entry(0, 17, its);
+    forge_entry(1, 17, mine);
+    /* v1 has it, and not with the tree that it began with: at another place, or in one disk. */
+    inherited = entry_of(1, 200);
+    its = entry_of(1, 300);
+    forge_entry(1, 300, inherited);
+    EXPECT("shared", "v1 (block 300)");
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "v0 (block 200"));
+    forge_entry(1, 300, its);
+    CLEAN();
+    /* It is no clone of v0, although it has v0's blocks. */
+    record = get_record(1);
+    memset(&record.parent, 0, sizeof record.parent);
+    put_record(&record);
+    EXPECT("shared", "v1 (block 200)");
+    record.parent = store_id; /* nobody knows whose clone it is */
+    put_record(&record);
+    CLEAN();
+    record.parent = get_record(0).id;
+    put_record(&record);
+    CLEAN();
+    end_store();
+}
+
+/* VERIFY-11: an origin that lacks the snapshot of its clone may have got the clone's blocks since.
+ * Equal checksums prove that it did not. */
+static void test_lost_snapshot(void)
+{
+    struct plx_vdi_record record;
+    uint64_t inherited;
+
+    make_history();
+    record = get_record(1);
+    record.parent_seq = 77;
+    put_record(&record);
+    CLEAN();
+    inherited = entry_of(1, 200);
+    forge_entry(1, 200, plx_entry_make(plx_entry_addr(inherited), 0) | PLX_ENTRY_READ_ONLY);
+    EXPECT("shared", "v1 (block 200)");
+    record = get_record(1);
+    record.parent_seq = 1;
+    put_record(&record);
+    CLEAN();
+    forge_entry(1, 200, plx_entry_make(plx_entry_addr(inherited), 1) | PLX_ENTRY_READ_ONLY);
+    end_store();
+}
+
+/* VERIFY-11: a node of v0's is no node of v1's that has another checksum, or lies elsewhere. */
+static void test_other_node(void)
+{
+    struct plx_vdi_record record, kept;
+    uint64_t root;
+
+    make_history();
+    root = get_record(0).keyframe.root;
+    kept = record = get_record(1);
+    record.keyframe.root =
+        plx_entry_make(plx_entry_addr(root), plx_entry_checksum(root) ^ 1) | PLX_ENTRY_READ_ONLY;
+    record.keyframe.levels = get_record(0).keyframe.levels;
+    put_record(&record);
+    EXPECT("node",
+           "virtual disk v1: node of level 3, which leads to blocks 0 to 4095, does not match");
+    CU_ASSERT_PTR_NULL(strstr(heard.text, "virtual disk v0: node"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "one block is used twice: by virtual disk v0 (node"));
+    kept.generation = record.generation;
+    put_record(&kept);
+    CLEAN();
+    end_store();
+}
+
 /* Any number may have a common block; nobody has it otherwise. */
 static void test_common(void)
 {
@@ -675,6 +760,9 @@ int main(void)
         {"what snapshots see", test_snapshot_contents},
         {"what clones began with", test_origin_contents},
         {"sharing", test_sharing},
+        {"blocks that two only read", test_reading_alone},
+        {"an origin that lost a snapshot", test_lost_snapshot},
+        {"a node that is another one", test_other_node},
         {"common blocks", test_common},
         {"addresses", test_addresses},
         {"rewound", test_rewound},

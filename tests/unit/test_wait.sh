@@ -171,6 +171,39 @@ for words in "gc demo" "store add-volume demo $DIR/further --size 16M" "vdi crea
 done
 as_before
 
+step "the registry, kept for ever from the middle of a command on: it is waited for once, and then no more"
+for part in "take extents" "label"; do # before the first change of its second connection, and after one of its first
+    as_before
+    PLX_STAGE_COUNT=$DIR/calls "$PARALLAX_STAGED" snap create demo/web@x >out 2>err </dev/null || die "$(<err)"
+    tried=no
+    # Between two transactions of its own.
+    for percent in $([[ $part == label ]] && echo 68 70 72 74 || echo 54 55 56 57 58); do
+        as_before
+        stopped_at $(($(<calls) * percent / 100)) snap create demo/web@x --wait 0
+        if python3 -c '
+import fcntl, os, struct, sys
+fd = os.open("demo.plx", os.O_RDWR)
+fcntl.fcntl(fd, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, (1 << 62) + 1, 1, 0))' 2>/dev/null; then
+            hold demo.plx 1
+            tried=yes
+            since=${EPOCHREALTIME/./}
+            kill -CONT $stopped
+            for _ in {1..500}; do kill -0 $stopped 2>/dev/null && sleep 0.1; done
+            kill -0 $stopped 2>/dev/null && kill -KILL $stopped && die "$part: it asks again and again"
+            wait $stopped
+            status=$?
+            let_go
+            ((status == 4)) || die "$part: exit status $status: $(<stopped)"
+            grep -q "another process keeps it busy" stopped || die "$part: $(<stopped)"
+            break
+        fi
+        kill -KILL $stopped
+        wait $stopped 2>/dev/null
+    done
+    [[ $tried == yes ]] || die "$part: no place between two transactions was found"
+done
+as_before
+
 step "and what is given up in time is taken"
 hold demo.plx 0
 (sleep 2 && kill "$holder") &

@@ -11,6 +11,7 @@
 
 #include "engine/format/format.h"
 #include "engine/loop/store.h"
+#include "engine/space/allocator.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"

@@ -1,4 +1,5 @@
 /* thinning.c - see thinning.h. */
+#include "engine/space/allocator_inside.h"
 #include "unit/thinning.h"
 
 #include <string.h>
@@ -20,7 +21,8 @@ static int poll_meanwhile(struct plx_device *device, bool wait)
 {
     void (*act)(void) = meanwhile.act;
 
-    if (wait && act && (vdi->thinning || store->instants_opening) && --meanwhile.count == 0) {
+    if (wait && act && (plx_vdi_history_changes(vdi) || store->disks->instants_opening) &&
+        --meanwhile.count == 0) {
         meanwhile.act = NULL;
         act();
     }
@@ -321,6 +323,15 @@ bool allocated(uint64_t addr, uint64_t blocks)
         if (!(extent->bits[(b - extent->base) / 64] >> (b - extent->base) % 64 & 1))
             return false;
     return extent != NULL;
+}
+
+void write_over_free(void)
+{
+    memset(buffer, 0xa5, BLOCK);
+    for (const struct plx_extent *e = store->allocator->extents; e; e = e->next)
+        for (uint64_t b = 0; b < store->info.extent_blocks; b++)
+            if (!(e->bits[b / 64] >> b % 64 & 1))
+                plx_simdisk_poke(disk, (e->base + b) * BLOCK, buffer, BLOCK);
 }
 
 void prepare_thinning(void)

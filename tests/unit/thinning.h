@@ -87,5 +87,7 @@ void approach_end(void);
 size_t write_history(unsigned rounds, uint64_t *ret_between);
 
 bool allocated(uint64_t addr, uint64_t blocks);
+/* Somebody else's bytes in all blocks that are free. */
+void write_over_free(void);
 
 #endif

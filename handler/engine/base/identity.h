@@ -1,4 +1,5 @@
-/* identity.h - UUIDs, and by which names a disk's record knows a write-back ring. */
+/* identity.h - UUIDs, as bytes and as text; by which names a disk's record knows a write-back ring.
+ * No state, any thread. */
 #ifndef PLX_IDENTITY_H
 #define PLX_IDENTITY_H
 
@@ -8,6 +9,19 @@
 struct plx_uuid {
     uint8_t b[16];
 };
+
+#define PLX_UUID_TEXT 37 /* 36 characters and the 0 */
+
+/* A UUID as text: groups of 8, 4, 4, 4 and 12 hexadecimal digits in lower case. Parsing accepts
+ * this form only, and returns false otherwise. ret_id may be NULL. */
+void plx_uuid_text(const struct plx_uuid *id, char ret_text[PLX_UUID_TEXT]);
+bool plx_uuid_parse(const char *text, struct plx_uuid *ret_id);
+bool plx_uuid_is_zero(const struct plx_uuid *id);
+bool plx_uuid_equal(const struct plx_uuid *a, const struct plx_uuid *b);
+/* The UUID of a VDI for people: its id. In a copy of a store with an identity of its own it is made
+ * from identity and id, so that different disks never have the same. */
+struct plx_uuid plx_uuid_shown(const struct plx_uuid *store, const struct plx_uuid *identity,
+                               const struct plx_uuid *vdi);
 
 /* A write-back ring (format_ring.h) may hold what the disk lacks: all records behind the disk's
  * position with this epoch or a later one. Only with that ring may the disk be used. set 0: there

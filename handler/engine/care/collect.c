@@ -43,7 +43,7 @@
  *     the store.
  * COLLECT-7  No block becomes common while a collection is under way. A common block (share.c)
  *     would break COLLECT-3: a disk that was already read may come to name it without being a
- *     clone. Within this instance `store->sharing` keeps the two apart; between instances the
+ *     clone. Within this instance `disks->sharing` keeps the two apart; between instances the
  *     registry's entry does, which a deduplication makes like a collection.
  *
  * Known gap: another instance's read may hang in its device longer than a whole collection. If the
@@ -59,8 +59,7 @@
 #include "engine/care/reach.h"
 #include "engine/disk/vdi.h"
 
-#define TRIES 8u           /* readings of one disk, until one was not disturbed */
-#define TRIES_OF_DAMAGE 3u /* of these, readings that may find damage before it counts */
+#define READINGS_OF_DAMAGE 3u /* of one disk: damage that this one still finds counts */
 
 struct plx_collect {
     struct plx_store *store;
@@ -75,8 +74,9 @@ struct plx_collect {
 
 /* ---- What this instance has in flight, or is yet to free (COLLECT-2, COLLECT-5) ---- */
 
-static int spare_list(struct plx_collect *c, const uint64_t *addrs, size_t count)
+static int spare_list(void *context, const uint64_t *addrs, size_t count)
 {
+    struct plx_collect *c = context;
     int error = 0;
 
     for (size_t i = 0; i < count && !error; i++)
@@ -152,7 +152,7 @@ static int check_vdi(const struct plx_vdi *vdi, struct plx_fault *fault)
 
     if (vdi->log.sticky)
         why = "has stopped; close it, so that it is recovered when it is opened again";
-    else if (vdi->thinning || vdi->rewinding)
+    else if (plx_vdi_history_changes(vdi))
         why = "is being rewound, or its snapshots are being let go; try again";
     return why ? plx_fault_set(fault, PLX_ERR_BUSY, "virtual disk %s %s", vdi->record.name, why)
                : 0;
@@ -161,10 +161,8 @@ static int check_vdi(const struct plx_vdi *vdi, struct plx_fault *fault)
 static int spare_pending(struct plx_collect *c)
 {
     const struct plx_store *store = c->store;
-    int error = spare_list(c, store->foreign.addrs, store->foreign.count);
+    int error = plx_alloc_each_pending(store, spare_list, c);
 
-    if (!error)
-        error = spare_list(c, store->held_back.addrs, store->held_back.count);
     for (const struct plx_vdi *vdi = store->vdis; vdi && !error; vdi = vdi->next) {
         if (vdi->snapshot)
             continue;
@@ -228,7 +226,7 @@ int plx_collect_begin(struct plx_store *store, const struct plx_collect_options 
     struct plx_collect *c;
     int error;
 
-    if (store->collect || store->sharing) /* COLLECT-7 */
+    if (store->disks->collecting || store->disks->sharing) /* COLLECT-7 */
         return plx_fault_set(fault, PLX_ERR_BUSY,
                              "a collection or a deduplication is under way; try again after it");
     if (options->extent_count != store->info.extents)
@@ -246,7 +244,7 @@ int plx_collect_begin(struct plx_store *store, const struct plx_collect_options 
         collect_free(c);
         return error;
     }
-    store->collect = c;
+    store->disks->collecting = true;
     *ret_collect = c;
     return 0;
 }
@@ -255,7 +253,7 @@ void plx_collect_end(struct plx_collect *c)
 {
     if (!c)
         return;
-    c->store->collect = NULL;
+    c->store->disks->collecting = false;
     plx_extent_forget_born(c->store);
     collect_free(c);
 }
@@ -323,18 +321,20 @@ static int try_disk(struct plx_collect *c, const struct plx_vdi_record *record, 
     return error == PLX_ERR_CORRUPT && !*ret_whole ? kept : error ? error : kept;
 }
 
+/* No struct plx_reading (record.h), which knows only records on the store: of a disk that is open
+ * here, the record in memory is in force, and freed metadata is held back while it is read. */
 static int mark_disk(struct plx_collect *c, uint32_t slot, struct plx_vdi_record *record,
                      struct plx_fault *fault)
 {
     bool whole = false;
     int error = 0;
 
-    for (unsigned i = 0; i < TRIES && !error && !whole; i++) {
+    for (unsigned i = 0; i < PLX_READINGS_MAX && !error && !whole; i++) {
         error = current_record(c, slot, record, fault);
         if (error || record->state != PLX_VDI_LIVE)
             return error == PLX_ERR_NOT_FOUND ? 0 : error;
         error = try_disk(c, record, &whole);
-        if (error == PLX_ERR_CORRUPT && i + 1 < TRIES_OF_DAMAGE) {
+        if (error == PLX_ERR_CORRUPT && i + 1 < READINGS_OF_DAMAGE) {
             whole = false; /* a writer may have been writing there just then: read again */
             error = 0;
         }

@@ -210,11 +210,12 @@ static bool known(const struct plx_reach *reach, uint64_t addr)
 
 /* What a tree is walked for. */
 struct walk {
-    bool data;                   /* nodes and data; false: nodes alone (REACH-4) */
-    const struct changes *since; /* blocks that these changes replace do not count; NULL: all do */
+    bool data; /* nodes and data; false: nodes alone (REACH-4) */
+    /* Blocks that these changes replace do not count. NULL: all do. */
+    const struct since_keyframe *since;
 };
 
-static bool was_replaced(const struct changes *since, uint64_t vblock);
+static bool was_replaced(const struct since_keyframe *since, uint64_t vblock);
 
 static int walk_below(struct plx_reach *reach, const struct walk *walk, const uint8_t *node,
                       unsigned level, uint64_t index, bool *ret_all);
@@ -324,7 +325,7 @@ struct span {
 
 /* The changes since the key frame announced last. `fresh` keeps the cost of a snapshot down to what
  * changed since the snapshot before. */
-struct changes {
+struct since_keyframe {
     struct plx_hashtable table; /* the changes, by virtual block */
     uint64_t *fresh;            /* virtual blocks whose last change no snapshot has seen */
     size_t fresh_count, fresh_capacity;
@@ -334,12 +335,12 @@ struct changes {
 
 #define LONG_SPAN 64u /* blocks */
 
-static struct change *change_at(const struct changes *c, uint64_t vblock)
+static struct change *change_at(const struct since_keyframe *c, uint64_t vblock)
 {
     return plx_hashtable_at(&c->table, vblock);
 }
 
-static bool was_replaced(const struct changes *since, uint64_t vblock)
+static bool was_replaced(const struct since_keyframe *since, uint64_t vblock)
 {
     for (size_t i = 0; i < since->unmapped_count; i++)
         if (vblock - since->unmapped[i].first < since->unmapped[i].count)
@@ -347,7 +348,7 @@ static bool was_replaced(const struct changes *since, uint64_t vblock)
     return since->table.capacity && change_at(since, vblock)->vblock.used;
 }
 
-static bool put_change(struct changes *c, uint64_t vblock, uint64_t addr, uint64_t seq)
+static bool put_change(struct since_keyframe *c, uint64_t vblock, uint64_t addr, uint64_t seq)
 {
     struct change *slot;
 
@@ -362,7 +363,7 @@ static bool put_change(struct changes *c, uint64_t vblock, uint64_t addr, uint64
     return true;
 }
 
-static bool put_unmap(struct changes *c, struct span span)
+static bool put_unmap(struct since_keyframe *c, struct span span)
 {
     for (uint64_t i = 0; i < span.count && span.count < LONG_SPAN; i++)
         if (!put_change(c, span.first + i, 0, span.seq))
@@ -384,7 +385,7 @@ static bool is_younger(const void *element, uint64_t seq)
 }
 
 /* A key frame was announced: drops the changes that its tree includes. */
-static bool drop_changes(struct changes *c, uint64_t upto_seq)
+static bool drop_changes(struct since_keyframe *c, uint64_t upto_seq)
 {
     size_t kept = 0;
 
@@ -402,18 +403,18 @@ static bool drop_changes(struct changes *c, uint64_t upto_seq)
     return true;
 }
 
-static void free_changes(struct changes *c)
+static void free_changes(struct since_keyframe *c)
 {
     free(c->table.slots);
     free(c->fresh);
     free(c->unmapped);
-    *c = (struct changes){0};
+    *c = (struct since_keyframe){0};
 }
 
-struct log_walk {
+struct log_reach {
     struct plx_reach *reach;
     const struct plx_vdi_record *record;
-    struct changes changes;
+    struct since_keyframe changes;
     struct plx_keyframe keyframe; /* the one announced last */
     bool walked;                  /* its tree was walked, with its data */
     uint64_t snapshots;           /* the last snapshot so far */
@@ -421,7 +422,7 @@ struct log_walk {
 };
 
 /* Marks what a snapshot sees through the key frame announced last. */
-static int walk_keyframe(struct log_walk *log)
+static int walk_keyframe(struct log_reach *log)
 {
     const struct walk walk = {.data = true, .since = &log->changes};
     int error = 0;
@@ -432,12 +433,12 @@ static int walk_keyframe(struct log_walk *log)
     return error;
 }
 
-static int keep_nodes(struct log_walk *log)
+static int keep_nodes(struct log_reach *log)
 {
     return log->walked ? 0 : walk_nodes_alone(log->reach, log->keyframe.root, log->keyframe.levels);
 }
 
-static int announced(struct log_walk *log, const struct plx_keyframe *keyframe)
+static int announced(struct log_reach *log, const struct plx_keyframe *keyframe)
 {
     bool same = keyframe->pos == log->keyframe.pos && keyframe->root == log->keyframe.root;
     int error = 0;
@@ -454,9 +455,9 @@ static int announced(struct log_walk *log, const struct plx_keyframe *keyframe)
 }
 
 /* A kept snapshot sees everything that is mapped at this point of the log. */
-static int seen_now(struct log_walk *log)
+static int seen_now(struct log_reach *log)
 {
-    struct changes *c = &log->changes;
+    struct since_keyframe *c = &log->changes;
     int error = walk_keyframe(log);
 
     for (size_t i = 0; i < c->fresh_count && !error; i++) {
@@ -470,7 +471,7 @@ static int seen_now(struct log_walk *log)
     return error;
 }
 
-static int mapped(struct log_walk *log, const struct plx_record *record)
+static int mapped(struct log_reach *log, const struct plx_record *record)
 {
     for (uint64_t i = 0; i < record->count; i++)
         if (!put_change(&log->changes, record->vblock + i, record->addr + i, log->seq))
@@ -481,8 +482,9 @@ static int mapped(struct log_walk *log, const struct plx_record *record)
                : 0;
 }
 
-static int visit(struct log_walk *log, const struct plx_record *record)
+static int visit(void *context, const struct plx_record *record)
 {
+    struct log_reach *log = context;
     int error;
 
     switch (record->type) {
@@ -504,27 +506,7 @@ static int visit(struct log_walk *log, const struct plx_record *record)
     }
 }
 
-static int visit_batch(struct log_walk *log, const struct plx_log_reader *reader)
-{
-    size_t offset = PLX_BATCH_HEADER_BYTES;
-    int error = 0;
-
-    log->seq = reader->batch_header.seq;
-    for (uint32_t i = 0; i < reader->batch_header.records && !error; i++) {
-        struct plx_record record;
-
-        error = plx_record_next(reader->batch, &reader->batch_header, &offset,
-                                reader->store->addr_limit, &record);
-        if (error)
-            return plx_fault_set(log->reach->fault, error,
-                                 "virtual disk %s: log batch %llu has an impossible record",
-                                 log->record->name, (unsigned long long)log->seq);
-        error = visit(log, &record);
-    }
-    return error;
-}
-
-static int read_log(struct log_walk *log, struct plx_log_reader *reader)
+static int read_log(struct log_reach *log, struct plx_log_reader *reader)
 {
     uint64_t bytes = plx_log_segment_bytes(reader->store), segment = UINT64_MAX;
     int error;
@@ -538,8 +520,9 @@ static int read_log(struct log_walk *log, struct plx_log_reader *reader)
             if (!error)
                 error = take_turns(log->reach);
         }
+        log->seq = reader->batch_header.seq;
         if (!error)
-            error = visit_batch(log, reader);
+            error = plx_log_batch_records(reader, visit, log, log->reach->fault);
         if (error)
             return error;
     }
@@ -574,7 +557,7 @@ static int walk_newest(struct plx_reach *reach, const struct plx_vdi_record *rec
 
 static int walk_log(struct plx_reach *reach, const struct plx_vdi_record *record)
 {
-    struct log_walk log = {.reach = reach, .record = record, .keyframe = record->oldest};
+    struct log_reach log = {.reach = reach, .record = record, .keyframe = record->oldest};
     struct plx_log_reader reader;
     int error = plx_log_reader_open(reach->store, record, &reader, reach->fault);
 

@@ -14,7 +14,7 @@
 #define PLX_REACH_H
 
 #include "engine/care/blockmap.h"
-#include "engine/loop/store.h"
+#include "engine/space/allocator.h"
 
 #define PLX_REACH_BATCH 64u /* nodes read at once */
 

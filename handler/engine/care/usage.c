@@ -12,8 +12,8 @@
  *     relation is lost, there are two families that share blocks, and these are exclusive to
  *     neither.
  * USAGE-4  A disk's blocks are counted only if its record is unchanged after they were read;
- *     otherwise the disk is read again, TRIES times at most. A disk that stays busy is shown as
- *     busy. What the last try reached still counts as used when the others are counted.
+ *     otherwise the disk is read again (RECORD-2). A disk that stays busy is shown as busy. What
+ *     the last reading reached still counts as used when the others are counted.
  *
  * Memory: four bits for each block in use, two more for each block of the disk being read and one
  *   for each block of its family.
@@ -27,8 +27,6 @@
 #include "engine/base/list.h"
 #include "engine/care/reach.h"
 #include "engine/disk/vdi.h"
-
-#define TRIES 8u
 
 /* The blocks that at least one unit uses, and those that more than one uses (USAGE-2). */
 struct sharing {
@@ -217,29 +215,23 @@ static bool show_and_ask(void *context)
 /* Reads a disk into reach.used, which stays empty if the disk is gone. */
 static int read_vdi(struct census *c, struct plx_usage_vdi *vdi)
 {
-    struct plx_vdi_record record;
-    bool whole = false;
-    uint8_t which;
+    struct plx_reading reading = {.store = c->store, .slot = vdi->slot};
+    const struct plx_vdi_record *record = &reading.record;
 
-    for (unsigned i = 0; i < TRIES && !whole; i++) {
-        int error = plx_vdi_record_read(c->store, vdi->slot, &record, &which, c->fault);
+    while (plx_reading_begin(&reading, c->fault)) {
+        int error;
 
         plx_blockmap_clear(&c->reach.used);
-        if (error == PLX_ERR_NOT_FOUND ||
-            (!error && (record.state != PLX_VDI_LIVE || !plx_uuid_equal(&record.id, &vdi->id))))
+        if (record->state != PLX_VDI_LIVE || !plx_uuid_equal(&record->id, &vdi->id))
             return 0;
-        if (error)
-            return error;
-        error = plx_reach_vdi(&c->reach, &record);
+        error = plx_reach_vdi(&c->reach, record);
         plx_reach_believe(&c->reach, false);
-        whole = !plx_vdi_record_moved(c->store, &record);
-        /* A node that was reused while it was read may look damaged: then the disk is read again.
-         */
-        if (error && (whole || error != PLX_ERR_CORRUPT))
-            return error;
+        plx_reading_end(&reading, error);
     }
-    vdi->space.busy |= !whole;
-    return 0;
+    if (reading.error == PLX_ERR_NOT_FOUND)
+        plx_blockmap_clear(&c->reach.used);
+    vdi->space.busy |= !reading.settled;
+    return reading.settled && reading.error != PLX_ERR_NOT_FOUND ? reading.error : 0;
 }
 
 /* ---- Counting (USAGE-2) ---- */

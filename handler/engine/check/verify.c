@@ -11,7 +11,7 @@
  *   4  deleted disks   verify_vdi.c       marks for what they still have
  *   5  bitmaps         verify_space.c     bits against marks: leaks; suspects
  *   6  second look     verify_suspects.c  the users of each suspect: findings, or nothing
- *   7  damaged data    verify_damaged.c   the users of each damaged block: findings, disk by disk
+ *   7  damaged blocks  verify_damaged.c   the users of each damaged block: findings, disk by disk
  *
  * The check proves the rules up to VERIFY-7:
  *
@@ -27,17 +27,25 @@
  *     are counted by extent, those of deleted disks apart. Leaks lose no data, only space.
  * VERIFY-7  A record's counts of mapped blocks and of known checksums are those of its tree.
  * VERIFY-8  Progress never falls, its total is told once and stays, and the end alone reaches it.
- * VERIFY-9  Damage to a block is reported of each disk that has the block, and whether the disk's
- *     newest state has it, or only snapshots do.
+ * VERIFY-9  Damage to a block of data or a node of a tree, or that it lies where it may not, is
+ *     reported of each disk that has it, and whether the disk's newest state has it, or only
+ *     snapshots do. Blocks that follow each other are one finding.
  * VERIFY-10  Of two disks that use one block, one is contradicted only if the block's contents are
  *     proven not to be what it wrote, and the other one proven right only if they are what that one
  *     wrote (verify_whose.c). What is not known proves nothing. No clock does: hosts have several,
  *     and they jump.
+ * VERIFY-11  At most one of the disks that only read a block wrote it. Each other disk descends
+ *     from the writer, or all descend from a common ancestor (verify_kin.c). A disk that did not
+ *     write the block got it with the tree that it began with (verify_origin.c). That tree must be
+ *     what the ancestor's snapshot sees (verify_views.c). All have the block at the same place, and
+ *     no two know different checksums of it. Common blocks are exempt: equal contents made them so.
+ *     Disks may share a node if they name it at the same place and with the same checksum. Such a
+ *     node is walked once for all of them.
  *
  * Disks may be open, here or elsewhere, and change while the check reads them. Three measures keep
  * that from causing false findings:
  * - Each disk is read into marks of its own. Its marks and findings count only if its record is
- *   unchanged afterwards; otherwise it is read again, PLX_VERIFY_TRIES times at most.
+ *   unchanged afterwards; otherwise it is read again (RECORD-2).
  * - Bitmaps are read last. A disk makes the bits of its blocks durable before its record names
  *   them, so the bitmaps cover each record that has not changed since.
  * - A block that does not fit between two disks, or between a disk and a bitmap, is only a suspect.
@@ -45,9 +53,10 @@
  *
  * Progress is told in bytes of different blocks (VERIFY-8), so what is read again does not move it.
  *
- * Memory: six bits for each block of the extents that live disks use, as much for the disk being
- *   read, and as much for the extents that deleted disks use. One more for each block, if progress
- *   is asked for.
+ * Memory: eight bits for each block of the extents that live disks use, as much for the disk being
+ *   read, and as much for the extents that deleted disks use. One more for each block of the family
+ *   being read, and one if progress is asked for. 32 bits for each block of metadata extents. Some
+ *   100 bytes for each disk, and 1 MiB of nodes if there are clones.
  * Loop: the store's. The call is synchronous; it runs the loop while it reads and while it keeps to
  *   its rate.
  * Crash story: this file only reads.
@@ -58,17 +67,14 @@
 
 static void check_all(struct plx_verify *v)
 {
-    struct plx_slot_scan scan = {0};
-
     v->begun_ns = v->store->env->monotonic_ns(v->store->env);
     plx_verify_superblocks(v);
     for (uint64_t number = 0; number < v->extents && !v->error; number++)
         if (v->types[number] != PLX_EXTENT_SYSTEM)
             plx_verify_read_extent(v, number, NULL);
     v->total_bytes = v->allocated_bytes + v->done_bytes * 2; /* pass 5 reads the pages again */
-    for (uint32_t slot = 0; !v->error && plx_vdi_next_slot(v->store, &scan, &slot); slot++)
-        if (!v->options->leave_out || !v->options->leave_out(v->options->context, slot))
-            plx_verify_vdi(v, slot);
+    plx_verify_list_kin(v);
+    plx_verify_families(v);
     plx_verify_walk_deleted(v);
     plx_verify_bitmaps(v);
     plx_verify_look_at_suspects(v);
@@ -78,9 +84,10 @@ static void check_all(struct plx_verify *v)
     plx_verify_report_progress(v);
 }
 
-static bool marks_init(const struct plx_verify *v, struct plx_marks *marks)
+static bool marks_init(const struct plx_verify *v, struct plx_marks *marks, unsigned kinds)
 {
     marks->count = v->extents;
+    marks->kinds = kinds;
     marks->extents = calloc(v->extents, sizeof *marks->extents);
     return marks->extents != NULL;
 }
@@ -94,10 +101,14 @@ static void marks_done(struct plx_verify *v, struct plx_marks *marks)
 
 static bool verify_init(struct plx_verify *v)
 {
-    bool ready = marks_init(v, &v->marks);
+    bool ready = marks_init(v, &v->marks, PLX_MARKS);
 
-    ready = marks_init(v, &v->own) && ready;
-    ready = marks_init(v, &v->deleted) && ready;
+    ready = marks_init(v, &v->own, PLX_MARKS) && ready;
+    ready = marks_init(v, &v->deleted, PLX_MARKS) && ready;
+    ready = marks_init(v, &v->family, PLX_MARK_CLAIMED + 1) && ready;
+    v->tags = calloc(v->extents, sizeof *v->tags);
+    v->twins = malloc(PLX_LEVELS_MAX * PLX_BLOCK_SIZE);
+    ready = ready && v->tags && v->twins;
     v->types = calloc(v->extents, 1);
     v->owners = calloc(v->extents, sizeof *v->owners);
     v->unguarded = calloc(v->extents, sizeof *v->unguarded);
@@ -120,6 +131,14 @@ static void verify_done(struct plx_verify *v)
     marks_done(v, &v->marks);
     marks_done(v, &v->own);
     marks_done(v, &v->deleted);
+    marks_done(v, &v->family);
+    for (uint64_t extent = 0; v->tags && extent < v->extents; extent++)
+        free(v->tags[extent]);
+    free(v->tags);
+    free(v->twins);
+    plx_verify_twin_done(v);
+    free(v->kin);
+    free(v->clones);
     free(v->types);
     free(v->owners);
     free(v->unguarded);

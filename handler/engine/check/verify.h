@@ -1,7 +1,7 @@
 /* verify.h - inside the checker: the state of one plx_store_check() call (engine_check.h), shared
  * by the verify*.c files.
  *
- * verify.c explains the passes and the rules VERIFY-1 to VERIFY-10. A *claim* says that a disk uses
+ * verify.c explains the passes and the rules VERIFY-1 to VERIFY-11. A *claim* says that a disk uses
  * a block. A *suspect* is a block whose claims, or whose bit in the bitmap, do not fit together; it
  * becomes a finding only after a second look (verify_suspects.c), because disks move on meanwhile.
  */
@@ -12,7 +12,7 @@
 #include "engine/loop/store.h"
 #include "engine/loop/volume.h"
 
-#define PLX_VERIFY_TRIES 4u          /* readings of a disk, and rounds of the second look */
+#define PLX_VERIFY_ROUNDS 4u         /* of the second look */
 #define PLX_VERIFY_SUSPECTS 4096u    /* suspects that get a second look; further ones are counted */
 #define PLX_VERIFY_DATA 256u         /* data blocks read in one go, at most */
 #define PLX_VERIFY_KEPT 1000u        /* findings kept of one attempt; further ones are counted */
@@ -20,6 +20,8 @@
 
 /* What is known of a block: one bit each, in memory for each extent with a mark. */
 enum plx_mark {
+    PLX_MARK_CLAIMED,  /* a disk that was read in one piece uses it, and not as a common block */
+    PLX_MARK_OWNED,    /* the same, and the disk has not got it with the tree it began with */
     PLX_MARK_REACHED,  /* a tree leads to it, or a snapshot sees it: must be allocated */
     PLX_MARK_WRITABLE, /* a live disk may overwrite it in place: nobody else may use it */
     PLX_MARK_NAMED,    /* a log behind its key frame names it: recovery marks it as allocated */
@@ -30,13 +32,14 @@ enum plx_mark {
 };
 
 struct plx_marks {
-    uint64_t **extents; /* PLX_MARKS bitmaps for each extent; NULL: no mark in this extent */
+    uint64_t **extents; /* `kinds` bitmaps for each extent; NULL: no mark in this extent */
     uint64_t count;     /* extents; blocks of later ones get no marks */
+    unsigned kinds;     /* PLX_MARKS, or fewer: the first ones of enum plx_mark */
 };
 
 struct plx_suspect {
     uint64_t addr;
-    bool shared;  /* a user may overwrite it in place, or only some users call it common */
+    bool shared;  /* its users may be such that do not fit together (plx_verify_misfits()) */
     bool missing; /* in use but not allocated */
 };
 
@@ -48,36 +51,80 @@ enum plx_content {
     PLX_CONTENT_OPEN,   /* in a log segment: it may not be written yet */
 };
 
+/* What is wrong with a block (VERIFY-9). */
+enum plx_damage {
+    PLX_DAMAGE_NONE,
+    PLX_DAMAGE_CHECKSUM, /* it does not match its checksum */
+    PLX_DAMAGE_UNREADABLE,
+    PLX_DAMAGE_PLACE,  /* it lies in no extent of its type */
+    PLX_DAMAGE_BEYOND, /* it is mapped beyond the end of the disk */
+};
+
 /* That the disk being read uses a block. */
 struct plx_block_claim {
     uint64_t addr;
-    uint64_t vblock;   /* block of the disk, or PLX_NO_VBLOCK */
-    uint64_t segment;  /* with PLX_CONTENT_HEADER: its number */
-    uint32_t checksum; /* 24 bits; 0: unknown */
+    uint64_t vblock;        /* block of the disk, or PLX_NO_VBLOCK */
+    uint64_t place;         /* all users of a block that fit together have it at the same place */
+    uint64_t below;         /* with a level: the first block of the disk to which the node leads */
+    unsigned level;         /* of a node of a disk's tree; otherwise 0 */
+    enum plx_damage damage; /* PLACE or BEYOND: it is no claim, only named by a tree or a log */
+    uint64_t segment;       /* with PLX_CONTENT_HEADER: its number */
+    uint32_t checksum;      /* 24 bits; 0: unknown */
     enum plx_content content;
     const char *what;
     bool writable;
-    bool named;    /* by a log record behind the key frame */
-    bool snapshot; /* for a snapshot */
+    bool inherited; /* data: the tree that the disk began with has it at the same place */
+    bool named;     /* by a log record behind the key frame */
+    bool snapshot;  /* for a snapshot */
+};
+
+#define PLX_NO_KIN SIZE_MAX
+
+/* A disk, live or deleted, and whom it descends from (verify_kin.c). */
+struct plx_kin {
+    struct plx_uuid id, parent;
+    uint64_t parent_seq, created_ns;
+    uint64_t oldest, newest; /* its snapshots, so far as its record tells: from behind oldest on */
+    uint64_t origin_root;    /* this and the next one: as in its record */
+    uint32_t origin_levels;
+    uint32_t slot, root_slot; /* root_slot: of the first of its ancestors */
+    uint32_t depth;
+    size_t up;    /* index of its parent; PLX_NO_KIN: none, or none that is known */
+    bool read;    /* live, and not left out */
+    bool strange; /* nobody knows one of its ancestors any more: any disk may be one */
+    bool denied;  /* the snapshot that it was made of is another one by now (verify_views.c) */
+    size_t link;  /* whose parent is read: this one, or the next one of its ancestors; or none */
+};
+
+/* A clone of the disk being read. */
+struct plx_clone {
+    uint64_t seq; /* of the snapshot */
+    size_t kin;   /* index of the clone in v->kin */
 };
 
 /* One user of a suspect, found in the second look. */
 struct plx_use {
     uint64_t addr, vblock, generation; /* generation: of the record that was read */
-    uint64_t segment;                  /* this and the next two: as in struct plx_block_claim */
+    uint64_t place, segment, below;    /* these and the next four: as in struct plx_block_claim */
+    unsigned level;
+    enum plx_damage damage;
     uint32_t checksum;
     enum plx_content content;
     uint32_t slot;
+    size_t kin; /* index of the disk in v->kin, or PLX_NO_KIN */
     const char *what;
-    bool common, writable, named, snapshot;
+    bool common, writable, inherited, named, snapshot;
 };
 
-/* A block of a disk whose contents are damaged. */
+/* A damaged block of a disk: of its data, or a node of its tree. */
 struct plx_damaged {
-    uint64_t addr, vblock;
+    uint64_t addr, vblock; /* vblock: of a node, the first block to which it leads */
     uint32_t slot;
-    bool unreadable; /* else it does not match its checksum */
-    bool newest;     /* the newest state has it; false: only snapshots do */
+    uint32_t checksum; /* that it should have; 0: unknown */
+    unsigned level;    /* of the node; 0: data */
+    enum plx_damage damage;
+    bool newest; /* the newest state has it; false: only snapshots do */
+    bool also;   /* found at another disk first */
 };
 
 /* A data block whose contents will be read and compared with their checksum. */
@@ -105,9 +152,19 @@ struct plx_verify {
     uint8_t *types;   /* enum plx_extent_type of each extent, or TYPE_DAMAGED */
     uint64_t *owners; /* of each extent */
     bool *unguarded;  /* for each extent, what options->unguarded is to be told */
-    /* The marks of live disks; of the disk being read; of deleted disks. */
-    struct plx_marks marks, own, deleted;
+    /* The marks of live disks; of the disk being read; of deleted disks; of the disks that were
+     * read of the family at hand. */
+    struct plx_marks marks, own, deleted, family;
+    uint32_t **tags; /* for each extent with nodes, of each block what claims said of it; or NULL */
+    struct plx_kin *kin; /* by id */
+    size_t kin_count;
+    const struct plx_kin *self; /* the disk being read; NULL: it is not known yet */
+    struct plx_clone *clones;   /* of that disk, by seq; next_clone: the first not compared yet */
+    size_t clone_count, clone_capacity, next_clone;
     uint8_t *block, *segment, *pages;
+    uint8_t *twins; /* one node per level, of the tree that the disk being read began with */
+    bool twin_known[PLX_LEVELS_MAX]; /* of each level's: it was read */
+    struct plx_twin_cache *cache;
     uint8_t *nodes; /* one node per level: of a tree, and behind these of the log's index */
     uint8_t *data;  /* PLX_VERIFY_DATA blocks */
     uint64_t begun_ns;
@@ -117,7 +174,7 @@ struct plx_verify {
     bool ended;
     enum plx_verify_mode mode;
     struct plx_leak leak; /* leaks of the extent being compared */
-    uint64_t leaks_held;  /* leaked blocks in extents that an instance holds */
+    uint64_t leaks_owned; /* leaked blocks in extents that an instance holds */
     uint64_t leaks_stuck; /* leaked blocks in extents that options->disbelieved names */
     /* The disk being read. */
     const struct plx_vdi_record *record;
@@ -134,8 +191,10 @@ struct plx_verify {
     size_t expected_count;
     struct plx_damaged *damaged; /* found until now, and at last by whom it is used */
     size_t damaged_count, damaged_capacity;
+    size_t damaged_seen; /* when their users are asked for: so many are sorted by address */
     uint64_t damaged_dropped;
     uint64_t blocks; /* of the finding that is reported */
+    bool also;       /* likewise: struct plx_finding */
     /* plx_verify_still_expected(): it reads the log again, which is above the contents. */
     bool (*still_expected)(struct plx_verify *v, const struct plx_expected *expected);
     /* The second look. */
@@ -212,6 +271,51 @@ bool plx_verify_has(const struct plx_verify *v, enum plx_mark mark, uint64_t add
 /* Marks a block for the disk being read. */
 void plx_verify_mark(struct plx_verify *v, enum plx_mark mark, uint64_t addr);
 void plx_verify_suspect(struct plx_verify *v, uint64_t addr, bool missing);
+/* Whether the node fits what was claimed of it before: the same place in trees, and no other
+ * checksum. true also if nothing was. */
+bool plx_verify_tag_fits(const struct plx_verify *v, const struct plx_block_claim *claim);
+void plx_verify_tag(struct plx_verify *v, const struct plx_block_claim *claim);
+
+/* ---- verify_kin.c ---- */
+
+/* Lists all disks with their ancestors in v->kin. */
+void plx_verify_list_kin(struct plx_verify *v);
+/* The disk of v->record in that list, or NULL. */
+const struct plx_kin *plx_verify_find_kin(const struct plx_verify *v);
+/* Whether an ancestor that is read has the snapshot which the disk descends from. */
+bool plx_verify_is_linked(const struct plx_verify *v, const struct plx_kin *kin);
+/* Whether two users of data fit, as far as ancestors tell: one disk's own block may be inherited by
+ * its descendants. */
+bool plx_verify_related(const struct plx_verify *v, const struct plx_use *first,
+                        const struct plx_use *other);
+
+/* ---- verify_families.c ---- */
+
+/* Reads all live disks, family by family, ancestors first. */
+void plx_verify_families(struct plx_verify *v);
+
+/* ---- verify_views.c ---- */
+
+/* Lists the clones of the disk that will be read. */
+void plx_verify_list_clones(struct plx_verify *v);
+/* Compares what a snapshot of that disk sees with what the clones began with that were made of it.
+ * Snapshots come in ascending order. keyframe, history: what the snapshot sees, or NULL. */
+void plx_verify_clones(struct plx_verify *v, uint64_t seq, const struct plx_keyframe *keyframe,
+                       const struct plx_history *history);
+
+/* ---- verify_origin.c ---- */
+
+/* Reads a node, without a finding if it is damaged. */
+bool plx_verify_quiet_node(struct plx_verify *v, uint64_t entry, uint8_t *node);
+
+/* The entry that the tree which the disk being read began with has where its tree has `entry`, a
+ * child of a node of this level (1: a leaf); 0: none. twin: the same for that node, whose entry is
+ * `node`. at: the child's index in its level. */
+uint64_t plx_verify_twin(struct plx_verify *v, unsigned level, uint64_t node, uint64_t twin,
+                         uint64_t entry, uint64_t at);
+/* Loads the node of a twin, whose children are asked for next; level: its own. */
+void plx_verify_twin_load(struct plx_verify *v, unsigned level, uint64_t node, uint64_t twin);
+void plx_verify_twin_done(struct plx_verify *v);
 
 /* ---- verify_space.c ---- */
 
@@ -225,6 +329,10 @@ bool plx_verify_is_unused(const struct plx_verify *v, uint64_t addr);
 
 /* Claims a block for v->record. A claim that does not fit the earlier ones makes it a suspect. */
 void plx_verify_claim(struct plx_verify *v, const struct plx_block_claim *claim);
+/* Lists a use of a suspect, in the second look; it claims nothing. */
+void plx_verify_use(struct plx_verify *v, const struct plx_block_claim *claim);
+/* Whether the claim fits what disks that were read before say of the block (VERIFY-11). */
+bool plx_verify_fits_others(const struct plx_verify *v, const struct plx_block_claim *claim);
 #define PLX_NOT_BEGUN UINT64_MAX
 /* number: the segment's; PLX_NOT_BEGUN: its header may not be written yet. */
 void plx_verify_segment(struct plx_verify *v, uint64_t addr, uint64_t number, bool named);
@@ -254,9 +362,13 @@ void plx_verify_data(struct plx_verify *v, uint64_t addr, uint64_t vblock, uint3
 void plx_verify_data_done(struct plx_verify *v);
 /* A damaged block to be reported; of more than PLX_VERIFY_DAMAGED it is counted only. */
 void plx_verify_add_damaged(struct plx_verify *v, const struct plx_damaged *damaged);
-/* Where the record's newest tree has a block: its entry, or 0 if it is absent. */
+/* A block that is damaged as claim->damage says: noted when it is seen first, listed as a use of
+ * the disk when its users are asked for. newest: the walk is of the newest state. */
+void plx_verify_damage(struct plx_verify *v, const struct plx_block_claim *claim, bool newest);
+/* What the newest tree of the record says of a block: its entry, or 0 if it is absent. With a
+ * level, the entry of the node of that level that leads to the block. */
 int plx_verify_look_up(struct plx_verify *v, const struct plx_vdi_record *record, uint64_t vblock,
-                       uint64_t *ret_entry);
+                       unsigned level, uint64_t *ret_entry);
 /* Whether an open disk still has the block where it was expected. A record that can no longer be
  * read excuses nothing. For live blocks the log is read again; its buffer is free by then, because
  * the walk compares live blocks after the log. */
@@ -295,7 +407,8 @@ void plx_verify_tell_leaks(struct plx_verify *v);
 
 /* verify_vdi.c */
 void plx_verify_walk_vdi(struct plx_verify *v);
-bool plx_verify_read_record(struct plx_verify *v, uint32_t slot, struct plx_vdi_record *ret_record);
+/* Begins a reading, the record of which becomes v->record. One that cannot be read is reported. */
+bool plx_verify_begin(struct plx_verify *v, struct plx_reading *reading);
 void plx_verify_vdi(struct plx_verify *v, uint32_t slot);
 void plx_verify_walk_deleted(struct plx_verify *v);
 
@@ -307,8 +420,10 @@ void plx_verify_gather_uses(struct plx_verify *v, void (*each)(struct plx_verify
 void plx_verify_look_at_suspects(struct plx_verify *v);
 
 /* verify_whose.c */
-/* Whether two users of a block do not fit together (VERIFY-3). */
-bool plx_verify_misfits(const struct plx_use *first, const struct plx_use *other);
+/* Whether two users of a block do not fit together (VERIFY-3, VERIFY-11). The first one is of those
+ * that may overwrite it in place, if there are any; else of those that have not inherited it. */
+bool plx_verify_misfits(const struct plx_verify *v, const struct plx_use *first,
+                        const struct plx_use *other);
 /* Tells options->shared of the users of a block that do not fit the first one. */
 void plx_verify_tell_shared(struct plx_verify *v, const struct plx_use *uses, size_t count);
 

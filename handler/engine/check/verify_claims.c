@@ -23,15 +23,35 @@ static bool is_suspect(const struct plx_verify *v, uint64_t addr)
     return low < v->suspect_count && v->suspects[low].addr == addr;
 }
 
-static void gather(struct plx_verify *v, const struct plx_use *use)
+void plx_verify_use(struct plx_verify *v, const struct plx_block_claim *claim)
 {
-    if (!is_suspect(v, use->addr))
+    bool common = plx_addr_is_common(claim->addr);
+    const struct plx_use use = {.addr = plx_addr_block(claim->addr),
+                                .vblock = claim->vblock,
+                                .place = claim->place,
+                                .generation = v->record->generation,
+                                .segment = claim->segment,
+                                .below = claim->below,
+                                .level = claim->level,
+                                .damage = claim->damage,
+                                .checksum = claim->checksum,
+                                .content = claim->content,
+                                .slot = v->record->slot,
+                                .kin = v->self ? (size_t)(v->self - v->kin) : PLX_NO_KIN,
+                                .what = claim->what,
+                                .common = common,
+                                .writable = claim->writable && !common,
+                                .inherited = claim->inherited,
+                                .named = claim->named,
+                                .snapshot = claim->snapshot};
+
+    if (!is_suspect(v, use.addr))
         return;
     if (!PLX_LIST_ROOM(v->uses, v->use_count, v->use_capacity, 64)) {
         v->error = PLX_ERR_NOMEM;
         return;
     }
-    v->uses[v->use_count++] = *use;
+    v->uses[v->use_count++] = use;
 }
 
 /* Whether the block was claimed before, as a common block (or as one that is not common). */
@@ -52,6 +72,36 @@ static bool is_foreign(const struct plx_verify *v, uint64_t addr)
     return !v->record->owner || number >= v->extents || v->owners[number] != v->record->owner;
 }
 
+/* A disk's own block is nobody else's before; of disks of one family ancestors are read first. What
+ * a clone inherited is its family's, and an ancestor's own at most. */
+bool plx_verify_fits_others(const struct plx_verify *v, const struct plx_block_claim *claim)
+{
+    uint64_t addr = claim->addr;
+
+    if (claim->content == PLX_CONTENT_NODE)
+        return plx_verify_tag_fits(v, claim);
+    if (plx_addr_is_common(addr) || !plx_marked(&v->marks, v->store, PLX_MARK_CLAIMED, addr))
+        return true;
+    if (!claim->inherited)
+        return false;
+    if (!v->self || v->self->strange)
+        return true;
+    return plx_marked(&v->family, v->store, PLX_MARK_CLAIMED, addr) &&
+           (plx_verify_is_linked(v, v->self) ||
+            !plx_marked(&v->marks, v->store, PLX_MARK_OWNED, addr));
+}
+
+static void mark_claimed(struct plx_verify *v, const struct plx_block_claim *claim)
+{
+    if (plx_addr_is_common(claim->addr))
+        return;
+    plx_verify_mark(v, PLX_MARK_CLAIMED, claim->addr);
+    if (claim->content == PLX_CONTENT_NODE)
+        plx_verify_tag(v, claim);
+    else if (!claim->inherited)
+        plx_verify_mark(v, PLX_MARK_OWNED, claim->addr);
+}
+
 void plx_verify_claim(struct plx_verify *v, const struct plx_block_claim *claim)
 {
     uint64_t addr = claim->addr;
@@ -61,24 +111,13 @@ void plx_verify_claim(struct plx_verify *v, const struct plx_block_claim *claim)
     bool writable = claim->writable && !common;
 
     if (v->mode == PLX_VERIFY_GATHER) {
-        struct plx_use use = {.addr = plx_addr_block(addr),
-                              .vblock = claim->vblock,
-                              .generation = v->record->generation,
-                              .segment = claim->segment,
-                              .checksum = claim->checksum,
-                              .content = claim->content,
-                              .slot = v->record->slot,
-                              .what = claim->what,
-                              .common = common,
-                              .writable = writable,
-                              .named = claim->named,
-                              .snapshot = claim->snapshot};
-
-        gather(v, &use);
-        /* VERIFY_TREE-2 */
-    } else if (v->mode == PLX_VERIFY_LIVE && (written || (writable && read) || mixed)) {
+        plx_verify_use(v, claim);
+        /* VERIFY_TREE-2, VERIFY-11 */
+    } else if (v->mode == PLX_VERIFY_LIVE &&
+               (written || (writable && read) || mixed || !plx_verify_fits_others(v, claim))) {
         plx_verify_suspect(v, plx_addr_block(addr), false);
     }
+    mark_claimed(v, claim);
     if (!claim->named)
         plx_verify_mark(v, PLX_MARK_REACHED, addr);
     else
@@ -106,6 +145,7 @@ void plx_verify_segment(struct plx_verify *v, uint64_t addr, uint64_t number, bo
         bool header = i == 0 && number != PLX_NOT_BEGUN;
         const struct plx_block_claim claim = {.addr = addr + i,
                                               .vblock = PLX_NO_VBLOCK,
+                                              .place = PLX_NO_VBLOCK,
                                               .segment = number,
                                               .content =
                                                   header ? PLX_CONTENT_HEADER : PLX_CONTENT_OPEN,

@@ -31,12 +31,31 @@ void plx_verify_add_damaged(struct plx_verify *v, const struct plx_damaged *dama
     v->damaged[v->damaged_count++] = *damaged;
 }
 
-static void note_damaged(struct plx_verify *v, const struct plx_expected *expected, bool unreadable)
+void plx_verify_damage(struct plx_verify *v, const struct plx_block_claim *claim, bool newest)
+{
+    const struct plx_damaged damaged = {.addr = plx_addr_block(claim->addr),
+                                        .vblock = claim->level ? claim->below : claim->vblock,
+                                        .slot = v->record->slot,
+                                        .checksum = claim->checksum,
+                                        .level = claim->level,
+                                        .damage = claim->damage,
+                                        .newest = newest};
+
+    if (v->mode == PLX_VERIFY_LIVE)
+        plx_verify_add_damaged(v, &damaged);
+    else if (v->mode == PLX_VERIFY_GATHER && v->damaged_seen &&
+             (claim->damage == PLX_DAMAGE_PLACE || claim->damage == PLX_DAMAGE_BEYOND))
+        plx_verify_use(v, claim); /* others are claimed */
+}
+
+static void note_damaged(struct plx_verify *v, const struct plx_expected *expected,
+                         enum plx_damage damage)
 {
     const struct plx_damaged damaged = {.addr = plx_addr_block(expected->addr),
                                         .vblock = expected->vblock,
                                         .slot = v->record->slot,
-                                        .unreadable = unreadable,
+                                        .damage = damage,
+                                        .checksum = expected->checksum,
                                         .newest = expected->live};
 
     plx_verify_add_damaged(v, &damaged);
@@ -49,7 +68,7 @@ static void judge(struct plx_verify *v, const struct plx_expected *expected)
     if (!error && plx_checksum24(plx_crc32c(v->block, PLX_BLOCK_SIZE)) == expected->checksum)
         return;
     if (!v->record->owner || v->still_expected(v, expected))
-        note_damaged(v, expected, error != 0);
+        note_damaged(v, expected, error ? PLX_DAMAGE_UNREADABLE : PLX_DAMAGE_CHECKSUM);
 }
 
 static void read_run(struct plx_verify *v, const struct plx_expected *run, size_t count)

@@ -1,8 +1,9 @@
-/* verify_damaged.c - blocks whose contents are damaged, and all who have them (VERIFY-9).
+/* verify_damaged.c - damaged blocks of data and nodes of trees, and all who have them (VERIFY-9).
  *
- * A block that several disks or snapshots have is compared with its checksum once, by whichever
- * comes first (verify_tree.c). So who else has a damaged block is found out at the end, in one more
- * walk of all disks. What this walk no longer finds is reported as it was seen first.
+ * What several disks or snapshots have is looked at once, by whichever comes first (verify_tree.c).
+ * So who else has it is found out at the end, in one more walk of all disks. What this walk no
+ * longer finds is reported as it was seen first. A node that only a clone's origin needs, so that
+ * nothing of it is freed, leads the clone to no data: it is the origin's damage.
  *
  * Loop: the store's. Crash story: this file only reads.
  */
@@ -10,50 +11,36 @@
 
 #include "engine/check/verify.h"
 
-/* Where the disk's newest state has the block; 0: nowhere. */
-static uint64_t newest_place(struct plx_verify *v, const struct plx_history *behind,
-                             uint64_t vblock)
+/* Whether the disk's newest state has what the use is of. */
+static bool is_newest(struct plx_verify *v, const struct plx_history *behind,
+                      const struct plx_use *use)
 {
-    uint64_t addr = 0, entry = 0;
+    uint64_t vblock = use->level ? use->below : use->vblock, addr = 0, entry = 0;
     uint32_t checksum;
 
-    if (plx_history_tells(behind, vblock, &addr, &checksum))
-        return plx_addr_block(addr);
-    return plx_verify_look_up(v, v->record, vblock, &entry) ? 0
-                                                            : plx_addr_block(plx_entry_addr(entry));
-}
-
-/* Behind the walk of a disk: all its uses are of data, which no walk calls a node. A use counts as
- * one of a snapshot's, unless the newest state has the block. */
-static void note_newest(struct plx_verify *v, size_t from)
-{
-    struct plx_history behind = {0};
-
-    v->mode = PLX_VERIFY_BEHIND;
-    plx_verify_log(v, &behind);
-    v->mode = PLX_VERIFY_GATHER;
-    for (size_t i = from; i < v->use_count && !v->error; i++) {
-        struct plx_use *use = &v->uses[i];
-
-        use->snapshot =
-            use->vblock == PLX_NO_VBLOCK || newest_place(v, &behind, use->vblock) != use->addr;
-    }
-    plx_history_free(&behind);
+    if (!use->level && plx_history_tells(behind, vblock, &addr, &checksum))
+        return plx_addr_block(addr) == use->addr;
+    return plx_verify_look_up(v, v->record, vblock, use->level, &entry) == 0 &&
+           plx_addr_block(plx_entry_addr(entry)) == use->addr;
 }
 
 static int by_addr(const void *a, const void *b)
 {
     const struct plx_damaged *x = a, *y = b;
+    int order = plx_compare_u64(&x->addr, &y->addr);
 
-    return plx_compare_u64(&x->addr, &y->addr);
+    return order ? order : (x->level > y->level) - (x->level < y->level);
 }
 
+/* Data first; its neighbours one after the other. */
 static int by_disk(const void *a, const void *b)
 {
     const struct plx_damaged *x = a, *y = b;
     uint64_t first = x->slot, second = y->slot;
     int order = plx_compare_u64(&first, &second);
 
+    if (!order)
+        order = (x->level > y->level) - (x->level < y->level);
     if (!order)
         order = plx_compare_u64(&x->vblock, &y->vblock);
     return order ? order : plx_compare_u64(&x->addr, &y->addr);
@@ -75,28 +62,62 @@ static bool ask_for_users(struct plx_verify *v)
     for (size_t i = 0; i < v->damaged_count; i++)
         if (!i || v->damaged[i].addr != v->damaged[i - 1].addr)
             v->suspects[v->suspect_count++].addr = v->damaged[i].addr;
+    v->damaged_seen = v->damaged_count;
     return true;
 }
 
-/* Both lists are sorted by address. */
-static void add_users(struct plx_verify *v)
+/* Whether the use is of what was seen to be damaged there. A disk that went back leads to blocks
+ * that are another's by now, and damaged for itself alone (VERIFY-11). */
+static bool is_of(const struct plx_use *use, const struct plx_damaged *seen)
 {
-    size_t seen = v->damaged_count, at = 0;
+    if (seen->damage == PLX_DAMAGE_PLACE || seen->damage == PLX_DAMAGE_BEYOND)
+        return use->damage == seen->damage;
+    return use->damage == PLX_DAMAGE_NONE && (seen->damage == PLX_DAMAGE_UNREADABLE ||
+                                              !use->checksum || use->checksum == seen->checksum);
+}
 
-    for (size_t i = 0; i < v->use_count && !v->error; i++) {
+/* What was seen first of the block that the use is of; NULL: it is another thing in that place. */
+static const struct plx_damaged *seen_first(const struct plx_verify *v, const struct plx_use *use)
+{
+    const struct plx_damaged key = {.addr = use->addr, .level = use->level};
+    const struct plx_damaged *end = v->damaged + v->damaged_seen;
+    const struct plx_damaged *seen =
+        bsearch(&key, v->damaged, v->damaged_seen, sizeof *v->damaged, by_addr);
+
+    if (!seen || (use->level ? use->named : use->vblock == PLX_NO_VBLOCK))
+        return NULL;
+    while (seen > v->damaged && by_addr(seen - 1, &key) == 0)
+        seen--;
+    while (seen < end && by_addr(seen, &key) == 0 && !is_of(use, seen))
+        seen++;
+    return seen < end && by_addr(seen, &key) == 0 ? seen : NULL;
+}
+
+/* Behind the walk of a disk. A use counts as one of a snapshot's, unless the newest state has the
+ * block. */
+static void note_users(struct plx_verify *v, size_t from)
+{
+    struct plx_history behind = {0};
+
+    v->mode = PLX_VERIFY_BEHIND;
+    plx_verify_log(v, &behind);
+    v->mode = PLX_VERIFY_GATHER;
+    for (size_t i = from; i < v->use_count && !v->error; i++) {
         const struct plx_use *use = &v->uses[i];
+        const struct plx_damaged *seen = seen_first(v, use);
+        struct plx_damaged damaged;
 
-        while (at + 1 < seen && v->damaged[at].addr < use->addr)
-            at++;
-        if (use->vblock != PLX_NO_VBLOCK) {
-            const struct plx_damaged damaged = {.addr = use->addr,
-                                                .vblock = use->vblock,
-                                                .slot = use->slot,
-                                                .unreadable = v->damaged[at].unreadable,
-                                                .newest = !use->snapshot};
-            plx_verify_add_damaged(v, &damaged);
-        }
+        if (!seen)
+            continue;
+        damaged = *seen;
+        damaged.vblock = use->level ? use->below : use->vblock;
+        damaged.slot = use->slot;
+        damaged.newest = is_newest(v, &behind, use);
+        damaged.also = true;
+        plx_verify_add_damaged(v, &damaged);
     }
+    v->use_count = from; /* however many disks have the blocks: one disk's uses at a time */
+    plx_history_free(&behind);
 }
 
 /* Each block of a disk once. */
@@ -106,44 +127,94 @@ static void drop_repeated(struct plx_verify *v)
 
     qsort(v->damaged, v->damaged_count, sizeof *v->damaged, by_disk);
     for (size_t i = 0; i < v->damaged_count; i++)
-        if (kept && by_disk(&v->damaged[i], &v->damaged[kept - 1]) == 0)
+        if (kept && by_disk(&v->damaged[i], &v->damaged[kept - 1]) == 0) {
             v->damaged[kept - 1].newest |= v->damaged[i].newest;
-        else
+            v->damaged[kept - 1].also &= v->damaged[i].also;
+        } else {
             v->damaged[kept++] = v->damaged[i];
+        }
     v->damaged_count = kept;
+}
+
+static const char *what_is_wrong(enum plx_damage damage, bool one)
+{
+    switch (damage) {
+    case PLX_DAMAGE_PLACE:
+        return one ? "lies in no data extent" : "lie in no data extent";
+    case PLX_DAMAGE_BEYOND:
+        return one ? "is mapped beyond the end" : "are mapped beyond the end";
+    case PLX_DAMAGE_CHECKSUM:
+        return one ? "does not match its checksum" : "do not match their checksums";
+    default:
+        return "cannot be read";
+    }
+}
+
+static void tell_blocks(struct plx_verify *v, const struct plx_damaged *first, uint64_t blocks)
+{
+    bool place = first->damage == PLX_DAMAGE_PLACE || first->damage == PLX_DAMAGE_BEYOND;
+    const char *where = first->newest ? "" : "; only snapshots have ", *it = first->newest ? ""
+                                                                             : blocks == 1 ? "it"
+                                                                                           : "them";
+    const char *wrong = what_is_wrong(first->damage, blocks == 1);
+    unsigned long long from = first->vblock, last = first->vblock + blocks - 1;
+
+    v->blocks = blocks;
+    if (blocks == 1)
+        plx_verify_find(v, PLX_FINDING_ERROR, place ? "address" : "data", first->addr,
+                        first->vblock, "virtual disk %s: block %llu %s%s%s", v->record->name, from,
+                        wrong, where, it);
+    else
+        plx_verify_find(v, PLX_FINDING_ERROR, place ? "address" : "data", first->addr,
+                        first->vblock, "virtual disk %s: blocks %llu to %llu %s%s%s",
+                        v->record->name, from, last, wrong, where, it);
+    v->blocks = 0;
+}
+
+static void tell_node(struct plx_verify *v, const struct plx_damaged *node)
+{
+    uint64_t blocks = plx_div_up(v->record->keyframe.size_bytes, PLX_BLOCK_SIZE);
+    uint64_t end = node->vblock + (1ull << (node->level * PLX_NODE_SHIFT));
+    unsigned long long first = node->vblock,
+                       last = plx_max_u64(plx_min_u64(end, blocks), first + 1);
+    const char *where = node->newest ? "" : "; only snapshots need it";
+
+    last--;
+    if (node->damage == PLX_DAMAGE_PLACE)
+        plx_verify_find(v, PLX_FINDING_ERROR, "address", node->addr, PLX_NO_VBLOCK,
+                        "virtual disk %s: a node at block %llu of the store, which is in no "
+                        "metadata extent; it leads to blocks %llu to %llu%s",
+                        v->record->name, (unsigned long long)node->addr, first, last, where);
+    else
+        plx_verify_find(v, PLX_FINDING_ERROR, "node", node->addr, PLX_NO_VBLOCK,
+                        "virtual disk %s: node of level %u, which leads to blocks %llu to %llu, "
+                        "%s%s",
+                        v->record->name, node->level, first, last,
+                        what_is_wrong(node->damage, true), where);
 }
 
 static void tell(struct plx_verify *v, const struct plx_damaged *first, uint64_t blocks)
 {
-    const char *where = first->newest ? "" : "; only snapshots have ", *it = first->newest ? ""
-                                                                             : blocks == 1 ? "it"
-                                                                                           : "them";
-    unsigned long long from = first->vblock, last = first->vblock + blocks - 1;
-    struct plx_vdi_record record;
+    struct plx_reading reading = {.store = v->store, .slot = first->slot};
 
-    if (!plx_verify_read_record(v, first->slot, &record))
+    if (!plx_verify_begin(v, &reading))
         return; /* which is reported */
-    v->blocks = blocks;
-    if (blocks == 1)
-        plx_verify_find(v, PLX_FINDING_ERROR, "data", first->addr, first->vblock,
-                        "virtual disk %s: block %llu %s%s%s", record.name, from,
-                        first->unreadable ? "cannot be read" : "does not match its checksum", where,
-                        it);
+    v->also = first->also;
+    if (first->level)
+        tell_node(v, first);
     else
-        plx_verify_find(v, PLX_FINDING_ERROR, "data", first->addr, first->vblock,
-                        "virtual disk %s: blocks %llu to %llu %s%s%s", record.name, from, last,
-                        first->unreadable ? "cannot be read" : "do not match their checksums",
-                        where, it);
-    v->blocks = 0;
+        tell_blocks(v, first, blocks);
+    v->also = false;
     v->record = NULL;
 }
 
 static bool goes_on(const struct plx_verify *v, const struct plx_damaged *one,
                     const struct plx_damaged *next)
 {
-    return next->slot == one->slot && next->vblock == one->vblock + 1 &&
-           next->addr == one->addr + 1 && next->addr % v->store->info.extent_blocks &&
-           next->unreadable == one->unreadable && next->newest == one->newest;
+    return !one->level && !next->level && next->slot == one->slot &&
+           next->vblock == one->vblock + 1 && next->addr == one->addr + 1 &&
+           next->addr % v->store->info.extent_blocks && next->damage == one->damage &&
+           next->newest == one->newest && next->also == one->also;
 }
 
 static void tell_each(struct plx_verify *v)
@@ -170,8 +241,7 @@ void plx_verify_tell_damaged(struct plx_verify *v)
 {
     if (!v->damaged_count || v->error || !ask_for_users(v))
         return;
-    plx_verify_gather_uses(v, note_newest);
-    add_users(v);
+    plx_verify_gather_uses(v, note_users);
     drop_repeated(v);
     tell_each(v);
 }

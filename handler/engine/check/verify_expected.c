@@ -7,12 +7,12 @@
 #include "engine/check/verify.h"
 
 int plx_verify_look_up(struct plx_verify *v, const struct plx_vdi_record *record, uint64_t vblock,
-                       uint64_t *ret_entry)
+                       unsigned level, uint64_t *ret_entry)
 {
     uint64_t entry = record->keyframe.root;
     uint8_t node[PLX_BLOCK_SIZE];
 
-    for (unsigned level = record->keyframe.levels; level > 0 && plx_entry_addr(entry); level--) {
+    for (unsigned at = record->keyframe.levels; at > level && plx_entry_addr(entry); at--) {
         uint32_t known = plx_entry_checksum(entry);
 
         if (plx_entry_addr(entry) >= v->store->addr_limit ||
@@ -20,7 +20,7 @@ int plx_verify_look_up(struct plx_verify *v, const struct plx_vdi_record *record
             (known && plx_checksum24(plx_crc32c(node, sizeof node)) != known))
             return PLX_ERR_CORRUPT;
         entry =
-            plx_node_entry(node, vblock >> ((level - 1) * PLX_NODE_SHIFT) & (PLX_NODE_ENTRIES - 1));
+            plx_node_entry(node, vblock >> ((at - 1) * PLX_NODE_SHIFT) & (PLX_NODE_ENTRIES - 1));
     }
     *ret_entry = entry;
     return 0;
@@ -46,7 +46,7 @@ static bool says_the_same(struct plx_verify *v, const struct plx_vdi_record *rec
     } else if (!plx_addr_is_common(addr) &&
                plx_history_voided(&behind, expected->vblock >> PLX_NODE_SHIFT, 0)) {
         checksum = 0;
-    } else if (plx_verify_look_up(v, record, expected->vblock, &entry) == 0) {
+    } else if (plx_verify_look_up(v, record, expected->vblock, 0, &entry) == 0) {
         addr = plx_entry_addr(entry);
         checksum = plx_entry_checksum(entry);
     }
@@ -56,20 +56,17 @@ static bool says_the_same(struct plx_verify *v, const struct plx_vdi_record *rec
 
 bool plx_verify_still_expected(struct plx_verify *v, const struct plx_expected *expected)
 {
-    struct plx_vdi_record record;
+    struct plx_reading reading = {.store = v->store, .slot = v->record->slot};
+    const struct plx_vdi_record *record = &reading.record;
     bool holds = true;
-    uint8_t which;
 
-    for (unsigned i = 0; holds && i < PLX_VERIFY_TRIES; i++) {
-        if (plx_vdi_record_read(v->store, v->record->slot, &record, &which, NULL))
-            break;
-        holds = record.state == PLX_VDI_LIVE && plx_uuid_equal(&record.id, &v->record->id);
+    while (holds && plx_reading_begin(&reading, NULL)) {
+        holds = record->state == PLX_VDI_LIVE && plx_uuid_equal(&record->id, &v->record->id);
         if (holds && expected->live)
-            holds = says_the_same(v, &record, expected);
+            holds = says_the_same(v, record, expected);
         else if (holds) /* a snapshot that went may have freed the block */
-            holds = record.oldest.batch_seq == v->record->oldest.batch_seq;
-        if (!plx_vdi_record_moved(v->store, &record))
-            break;
+            holds = record->oldest.batch_seq == v->record->oldest.batch_seq;
+        plx_reading_end(&reading, 0);
     }
     return holds;
 }

@@ -125,7 +125,7 @@ void plx_verify_find(struct plx_verify *v, enum plx_finding_severity severity, c
                      uint64_t addr, uint64_t vblock, const char *format, ...)
 {
     struct plx_finding finding = {
-        .severity = severity, .kind = kind, .vblock = vblock, .blocks = v->blocks};
+        .severity = severity, .kind = kind, .vblock = vblock, .blocks = v->blocks, .also = v->also};
     char text[1024];
     size_t used;
     va_list args;

@@ -137,18 +137,26 @@ static void claim_tree(struct plx_verify *v, struct log_walk *log, const struct 
     plx_verify_tree(v, walk, keyframe->root, keyframe->levels);
 }
 
-static void claim_change(struct plx_verify *v, const struct plx_change *change, bool writable,
+/* Returns whether it is claimed: a snapshot's block must lie in a data extent. */
+static bool claim_change(struct plx_verify *v, const struct plx_change *change, bool writable,
                          bool named, bool snapshot)
 {
-    const struct plx_block_claim claim = {.addr = change->addr,
-                                          .vblock = change->vblock,
-                                          .checksum = change->checksum,
-                                          .what = "data",
-                                          .writable = writable,
-                                          .named = named,
-                                          .snapshot = snapshot};
+    struct plx_block_claim claim = {.addr = change->addr,
+                                    .vblock = change->vblock,
+                                    .place = change->vblock,
+                                    .checksum = change->checksum,
+                                    .what = "data",
+                                    .writable = writable,
+                                    .named = named,
+                                    .snapshot = snapshot};
 
-    plx_verify_claim(v, &claim);
+    if (!snapshot || plx_verify_type_is(v, change->addr, PLX_EXTENT_DATA)) {
+        plx_verify_claim(v, &claim);
+        return true;
+    }
+    claim.damage = PLX_DAMAGE_PLACE;
+    plx_verify_damage(v, &claim, false);
+    return false;
 }
 
 /* VERIFY-5, VERIFY_LOG-2: claims what this snapshot sees and the one before it does not. */
@@ -167,14 +175,8 @@ static void claim_view(struct plx_verify *v, struct log_walk *log)
         if (!change->used || change->seen || !change->addr)
             continue;
         change->seen = true;
-        if (!plx_verify_type_is(v, change->addr, PLX_EXTENT_DATA)) {
-            plx_verify_find(v, PLX_FINDING_ERROR, "address", change->addr, change->vblock,
-                            "virtual disk %s: its log maps block %llu to no data extent",
-                            v->record->name, (unsigned long long)change->vblock);
-            continue;
-        }
-        claim_change(v, change, false, false, true);
-        plx_verify_data(v, change->addr, change->vblock, change->checksum, false);
+        if (claim_change(v, change, false, false, true))
+            plx_verify_data(v, change->addr, change->vblock, change->checksum, false);
     }
 }
 
@@ -188,6 +190,8 @@ static void on_snapshot(struct plx_verify *v, struct log_walk *log, const struct
     if (record->seq <= v->record->oldest.snap_seq)
         return; /* let go */
     v->result.snapshots += v->mode == PLX_VERIFY_LIVE;
+    if (seq <= v->record->keyframe.batch_seq)
+        plx_verify_clones(v, record->seq, &log->keyframe, log->history);
     /* A snapshot behind the record's key frame sees the newest tree, which is walked anyway. */
     if (seq <= v->record->keyframe.batch_seq && v->mode != PLX_VERIFY_BEHIND)
         claim_view(v, log);

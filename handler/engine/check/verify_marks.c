@@ -28,7 +28,7 @@ bool plx_mark_set(struct plx_marks *marks, const struct plx_store *store, enum p
         return true;
     bits = &marks->extents[addr / blocks];
     if (!*bits)
-        *bits = calloc(PLX_MARKS * blocks / 64, sizeof **bits);
+        *bits = calloc(marks->kinds * blocks / 64, sizeof **bits);
     if (*bits)
         (*bits)[(mark * blocks + addr % blocks) / 64] |= 1ull << addr % 64;
     return *bits != NULL;
@@ -45,6 +45,63 @@ void plx_verify_mark(struct plx_verify *v, enum plx_mark mark, uint64_t addr)
     if (!plx_mark_set(&v->own, v->store, mark, addr))
         v->error = PLX_ERR_NOMEM;
 }
+
+/* ---- Nodes ---- */
+
+#define TAG_PLACES 255u
+
+/* Of what is known of a node: 24 bits of checksum, or 0, and in the others something of its place,
+ * which is never 0. */
+static uint32_t tag_of(const struct plx_block_claim *claim)
+{
+    return claim->checksum | (uint32_t)(1 + claim->place % TAG_PLACES) << 24;
+}
+
+static uint32_t checksum_in(uint32_t tag)
+{
+    return tag & 0xffffff;
+}
+
+static uint32_t *tag_at(const struct plx_verify *v, uint64_t addr)
+{
+    uint64_t blocks = v->store->info.extent_blocks;
+
+    addr = plx_addr_block(addr);
+    return addr / blocks < v->extents && v->tags[addr / blocks]
+               ? &v->tags[addr / blocks][addr % blocks]
+               : NULL;
+}
+
+bool plx_verify_tag_fits(const struct plx_verify *v, const struct plx_block_claim *claim)
+{
+    const uint32_t *known = tag_at(v, claim->addr);
+    uint32_t tag = tag_of(claim);
+
+    if (!known || !*known ||
+        (!plx_verify_has(v, PLX_MARK_REACHED, claim->addr) &&
+         !plx_verify_has(v, PLX_MARK_NAMED, claim->addr))) /* of a reading that does not count */
+        return true;
+    return *known >> 24 == tag >> 24 &&
+           (!checksum_in(*known) || !checksum_in(tag) || checksum_in(*known) == checksum_in(tag));
+}
+
+void plx_verify_tag(struct plx_verify *v, const struct plx_block_claim *claim)
+{
+    uint64_t blocks = v->store->info.extent_blocks, extent = plx_addr_block(claim->addr) / blocks;
+    uint32_t *tag;
+
+    if (extent >= v->extents)
+        return;
+    if (!v->tags[extent])
+        v->tags[extent] = calloc(blocks, sizeof **v->tags);
+    tag = tag_at(v, claim->addr);
+    if (!tag)
+        v->error = PLX_ERR_NOMEM;
+    else if (claim->checksum || !*tag || !plx_verify_tag_fits(v, claim))
+        *tag = tag_of(claim);
+}
+
+/* ---- Suspects ---- */
 
 void plx_verify_suspect(struct plx_verify *v, uint64_t addr, bool missing)
 {

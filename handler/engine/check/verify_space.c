@@ -222,20 +222,20 @@ static void compare_unused(struct plx_verify *v, uint64_t number)
 
 void plx_verify_tell_leaks(struct plx_verify *v)
 {
-    uint64_t held = v->leaks_held, stuck = v->leaks_stuck;
-    uint64_t left = v->result.leaked_blocks - v->result.deleted_blocks - held - stuck;
+    uint64_t owned = v->leaks_owned, stuck = v->leaks_stuck;
+    uint64_t left = v->result.leaked_blocks - v->result.deleted_blocks - owned - stuck;
 
     if (v->result.deleted_blocks)
         plx_verify_find(v, PLX_FINDING_INFO, "leak", 0, PLX_NO_VBLOCK,
                         "%llu block%s of deleted disks: to be collected",
                         (unsigned long long)v->result.deleted_blocks,
                         plx_plural(v->result.deleted_blocks));
-    if (held)
+    if (owned)
         plx_verify_find(v, PLX_FINDING_INFO, "leak", 0, PLX_NO_VBLOCK,
                         "%llu block%s %s allocated but unused in extents that an instance holds: "
                         "its reserves, what it left when it died, or common blocks that nobody "
                         "maps any more",
-                        (unsigned long long)held, plx_plural(held), plx_is_or_are(held));
+                        (unsigned long long)owned, plx_plural(owned), plx_is_or_are(owned));
     if (stuck)
         plx_verify_find(v, PLX_FINDING_INFO, "leak", 0, PLX_NO_VBLOCK,
                         "%llu block%s %s allocated but unused in extents that were damaged or went "
@@ -259,7 +259,7 @@ static void count_leaks(struct plx_verify *v, uint64_t number)
         return;
     }
     v->result.deleted_blocks += v->leak.deleted;
-    v->leaks_held += v->leak.owner ? v->leak.other : 0;
+    v->leaks_owned += v->leak.owner ? v->leak.other : 0;
 }
 
 void plx_verify_bitmaps(struct plx_verify *v)
@@ -277,7 +277,7 @@ void plx_verify_bitmaps(struct plx_verify *v)
             v->options->leak(v->options->context, &v->leak);
         if (v->options->unguarded &&
             (v->unguarded[number] ||
-             (v->options->held && v->owners[number] && v->marks.extents[number])))
+             (v->options->owned && v->owners[number] && v->marks.extents[number])))
             v->options->unguarded(v->options->context, number);
     }
 }

@@ -4,6 +4,8 @@
  * check was reading them. So each round walks all live disks again and lists the users of each
  * suspect. A suspect is settled when its users fit after all, or when they do not fit and no user's
  * record has changed since it was read: then it is a finding. Otherwise the next round looks again.
+ * This is no struct plx_reading (record.h): a round reads all disks, and does not ask of each disk
+ * whether it moved on, but of each suspect whether one of its users did.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,23 +26,26 @@ static int uses_by_addr(const void *a, const void *b)
 
     if (x->addr != y->addr)
         return x->addr < y->addr ? -1 : 1;
-    return (int)y->writable - (int)x->writable; /* users that may overwrite in place come first */
+    if (x->writable != y->writable)
+        return x->writable ? -1 : 1;
+    return (int)x->inherited - (int)y->inherited; /* see plx_verify_misfits() */
 }
 
 void plx_verify_gather_uses(struct plx_verify *v, void (*each)(struct plx_verify *v, size_t from))
 {
     struct plx_slot_scan scan = {0};
-    struct plx_vdi_record record;
 
     v->use_count = 0;
+    plx_verify_list_kin(v);
     qsort(v->suspects, v->suspect_count, sizeof *v->suspects, suspects_by_addr);
     v->mode = PLX_VERIFY_GATHER;
     for (uint32_t slot = 0; !v->error && plx_vdi_next_slot(v->store, &scan, &slot); slot++) {
+        struct plx_reading reading = {.store = v->store, .slot = slot};
         size_t from = v->use_count;
 
         if (v->options->leave_out && v->options->leave_out(v->options->context, slot))
             continue;
-        if (!plx_verify_read_record(v, slot, &record) || record.state != PLX_VDI_LIVE)
+        if (!plx_verify_begin(v, &reading) || reading.record.state != PLX_VDI_LIVE)
             continue;
         plx_verify_walk_vdi(v);
         if (each && v->use_count > from)
@@ -103,12 +108,13 @@ static bool users_stay(struct plx_verify *v, const struct plx_use *uses, size_t 
     return stay;
 }
 
-/* VERIFY-3. The index of a user that conflicts with the first (sorted) user; 0: no conflict. */
-static size_t misfit(const struct plx_use *uses, size_t count)
+/* VERIFY-3, VERIFY-11. The index of a user that conflicts with the first (sorted) user; 0: no
+ * conflict. */
+static size_t misfit(const struct plx_verify *v, const struct plx_use *uses, size_t count)
 {
     size_t at = 1;
 
-    while (at < count && !plx_verify_misfits(&uses[0], &uses[at]))
+    while (at < count && !plx_verify_misfits(v, &uses[0], &uses[at]))
         at++;
     return at < count ? at : 0;
 }
@@ -141,7 +147,7 @@ static bool judge_suspect(struct plx_verify *v, const struct plx_suspect *suspec
 
     for (; at + count < v->use_count && uses[count].addr == suspect->addr; count++)
         named = named || uses[count].named;
-    odd = misfit(uses, count);
+    odd = misfit(v, uses, count);
     shared = suspect->shared && odd;
     missing = suspect->missing && count && !named && !plx_verify_allocated(v, suspect->addr);
     if (!shared && !missing)
@@ -175,12 +181,12 @@ void plx_verify_look_at_suspects(struct plx_verify *v)
 {
     uint64_t errors = v->result.errors;
 
-    for (unsigned round = 0; round < PLX_VERIFY_TRIES && v->suspect_count && !v->error; round++) {
+    for (unsigned round = 0; round < PLX_VERIFY_ROUNDS && v->suspect_count && !v->error; round++) {
         size_t kept = 0;
 
         plx_verify_gather_uses(v, NULL);
         for (size_t i = 0; i < v->suspect_count && !v->error; i++)
-            if (!judge_suspect(v, &v->suspects[i], round + 1 == PLX_VERIFY_TRIES))
+            if (!judge_suspect(v, &v->suspects[i], round + 1 == PLX_VERIFY_ROUNDS))
                 v->suspects[kept++] = v->suspects[i];
         v->suspect_count = kept;
     }

@@ -15,14 +15,14 @@ static void merge_marks(struct plx_verify *v, struct plx_marks *into, bool settl
         if (!own)
             continue;
         if (!into->extents[extent])
-            into->extents[extent] = calloc(PLX_MARKS * words, sizeof(uint64_t));
+            into->extents[extent] = calloc(into->kinds * words, sizeof(uint64_t));
         if (!into->extents[extent]) {
             v->error = PLX_ERR_NOMEM;
             return;
         }
         /* A disk that was not read in one piece claims nothing for certain: all its marks become
          * NAMED, so that its blocks count neither as leaks nor as wrongly free. */
-        for (size_t i = 0; i < PLX_MARKS * words; i++)
+        for (size_t i = 0; i < into->kinds * words; i++)
             into->extents[extent][settled ? i : PLX_MARK_NAMED * words + i % words] |= own[i];
     }
 }
@@ -71,6 +71,8 @@ void plx_verify_walk_vdi(struct plx_verify *v)
     };
 
     plx_verify_clear_marks(v, &v->own);
+    v->self = plx_verify_find_kin(v);
+    plx_verify_list_clones(v);
     plx_verify_tree(v, &index, record->index_root, record->index_levels);
     if (record->segment_addr)
         plx_verify_segment(v, record->segment_addr, begun ? last : PLX_NOT_BEGUN, false);
@@ -109,19 +111,20 @@ static void check_contents(struct plx_verify *v)
     v->own = own;
 }
 
-bool plx_verify_read_record(struct plx_verify *v, uint32_t slot, struct plx_vdi_record *ret_record)
+bool plx_verify_begin(struct plx_verify *v, struct plx_reading *reading)
 {
     struct plx_fault why;
-    uint8_t which;
-    int error = plx_vdi_record_read(v->store, slot, ret_record, &which, &why);
+    bool begun = plx_reading_begin(reading, &why);
 
+    if (!begun && !reading->error)
+        return false;
     v->result.bytes += 2 * PLX_BLOCK_SIZE;
     v->record = NULL;
-    if (error && error != PLX_ERR_NOT_FOUND) /* VERIFY-1 */
-        plx_verify_find(v, PLX_FINDING_ERROR, "record", plx_vdi_slot_addr(v->store, slot),
+    if (!begun && reading->error != PLX_ERR_NOT_FOUND) /* VERIFY-1 */
+        plx_verify_find(v, PLX_FINDING_ERROR, "record", plx_vdi_slot_addr(v->store, reading->slot),
                         PLX_NO_VBLOCK, "%s", why.text);
-    v->record = error ? NULL : ret_record;
-    return !error;
+    v->record = begun ? &reading->record : NULL;
+    return begun;
 }
 
 /* A program that knows no rings would use the disk without its records on a ring. */
@@ -159,26 +162,20 @@ static void tell_vouched(struct plx_verify *v)
 
 void plx_verify_vdi(struct plx_verify *v, uint32_t slot)
 {
-    struct plx_vdi_record record;
-    bool settled = false;
+    struct plx_reading reading = {.store = v->store, .slot = slot};
 
-    for (unsigned attempt = 0; attempt < PLX_VERIFY_TRIES && !settled && !v->error; attempt++) {
+    while (!v->error && plx_verify_begin(v, &reading) && v->record->state == PLX_VDI_LIVE) {
         struct plx_check_result before = v->result;
         uint64_t suspects_dropped = v->suspects_dropped, damaged_dropped = v->damaged_dropped;
         size_t damaged = v->damaged_count;
 
-        if (!plx_verify_read_record(v, slot, &record) || record.state != PLX_VDI_LIVE) {
-            v->record = NULL;
-            return;
-        }
         v->attempt_errors = 0;
         v->attempting = true;
-        v->read_data = v->options->data && !record.owner;
+        v->read_data = v->options->data && !v->record->owner;
         plx_verify_walk_vdi(v);
         v->read_data = false;
         v->attempting = false;
-        settled = !plx_vdi_record_moved(v->store, &record);
-        if (!settled) {
+        if (!plx_reading_end(&reading, 0)) {
             before.bytes = v->result.bytes;
             v->result = before;
             v->suspects_dropped = suspects_dropped;
@@ -187,21 +184,27 @@ void plx_verify_vdi(struct plx_verify *v, uint32_t slot)
             plx_verify_drop_kept(v);
         }
     }
+    if (!v->record || v->record->state != PLX_VDI_LIVE) {
+        v->record = NULL;
+        return;
+    }
     plx_verify_tell_kept(v);
-    if (!settled && !v->error) {
+    if (!reading.settled && !v->error) {
         v->result.unsettled++;
         plx_verify_find(v, PLX_FINDING_INFO, "busy", 0, PLX_NO_VBLOCK,
                         "virtual disk %s changes faster than it can be read; check again when it "
                         "is closed or quiet",
-                        record.name);
+                        v->record->name);
     }
-    if (settled) {
+    if (reading.settled) {
         tell_vouched(v);
         check_ring_allowed(v);
     }
-    if (v->options->data && record.owner)
+    if (v->options->data && v->record->owner)
         check_contents(v);
-    merge_marks(v, &v->marks, settled);
+    merge_marks(v, &v->marks, reading.settled);
+    if (reading.settled)
+        merge_marks(v, &v->family, true);
     v->result.vdis++;
     v->record = NULL;
 }
@@ -210,11 +213,12 @@ void plx_verify_vdi(struct plx_verify *v, uint32_t slot)
 void plx_verify_walk_deleted(struct plx_verify *v)
 {
     struct plx_slot_scan scan = {0};
-    struct plx_vdi_record record;
 
     v->mode = PLX_VERIFY_DELETED;
     for (uint32_t slot = 0; !v->error && plx_vdi_next_slot(v->store, &scan, &slot); slot++) {
-        if (!plx_verify_read_record(v, slot, &record) || record.state != PLX_VDI_DELETED)
+        struct plx_reading reading = {.store = v->store, .slot = slot};
+
+        if (!plx_verify_begin(v, &reading) || reading.record.state != PLX_VDI_DELETED)
             continue;
         plx_verify_walk_vdi(v);
         merge_marks(v, &v->deleted, true);

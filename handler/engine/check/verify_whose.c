@@ -22,9 +22,24 @@
  */
 #include "engine/check/verify.h"
 
-bool plx_verify_misfits(const struct plx_use *first, const struct plx_use *other)
+static bool differ(const struct plx_use *first, const struct plx_use *other)
 {
-    return first->writable || other->common != first->common;
+    return first->checksum && other->checksum && first->checksum != other->checksum;
+}
+
+bool plx_verify_misfits(const struct plx_verify *v, const struct plx_use *first,
+                        const struct plx_use *other)
+{
+    bool data = first->content == PLX_CONTENT_DATA;
+
+    if (first->writable || other->common != first->common)
+        return true;
+    if (first->common)
+        return false;
+    if (other->place != first->place || (!data && differ(first, other))) /* VERIFY-11 */
+        return true;
+    return data && other->slot != first->slot &&
+           (differ(first, other) || !plx_verify_related(v, first, other));
 }
 
 /* VERIFY-10. Whether v->block is what the user wrote: 1 yes, -1 no, 0 that is not known. */
@@ -49,7 +64,9 @@ static int fits(struct plx_verify *v, const struct plx_use *use)
 
 static bool only_reads(const struct plx_use *use, const struct plx_use *other)
 {
-    return !use->writable && !use->common && use->vblock == other->vblock;
+    bool data = use->content == PLX_CONTENT_DATA;
+
+    return (data ? use->inherited : !use->writable) && use->place == other->place;
 }
 
 void plx_verify_tell_shared(struct plx_verify *v, const struct plx_use *uses, size_t count)
@@ -68,7 +85,7 @@ void plx_verify_tell_shared(struct plx_verify *v, const struct plx_use *uses, si
             .fits = {first, unread ? 0 : fits(v, other)},
             .reads = {only_reads(&uses[0], other), only_reads(other, &uses[0])}};
 
-        if (other->slot == uses[0].slot || !plx_verify_misfits(&uses[0], other))
+        if (other->slot == uses[0].slot || !plx_verify_misfits(v, &uses[0], other))
             continue;
         v->options->shared(v->options->context, &shared);
     }

@@ -71,7 +71,7 @@ uint32_t plx_op_block_checksum(const struct plx_op *op, unsigned block)
         crc = plx_crc32c_more(crc, slice.iov_base, slice.iov_len);
         left -= slice.iov_len;
     }
-    op->vdi->store->turn_bytes += PLX_BLOCK_SIZE;
+    plx_tick_computed(op->vdi->store, PLX_BLOCK_SIZE);
     return crc;
 }
 

@@ -112,9 +112,9 @@ static int open_instant(struct plx_store *store, const struct plx_vdi_record *re
     if (!vdi)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     vdi->snapshot = true;
-    store->instants_opening++;
+    store->disks->instants_opening++;
     error = replay_instant(vdi, seq, fault);
-    store->instants_opening--;
+    store->disks->instants_opening--;
     if (error) {
         plx_vdi_free(vdi);
         return error;
@@ -125,34 +125,23 @@ static int open_instant(struct plx_store *store, const struct plx_vdi_record *re
     return 0;
 }
 
-static int open_instant_once(struct plx_store *store, uint32_t slot, uint64_t seq,
-                             struct plx_vdi **ret_vdi, bool *ret_moved, struct plx_fault *fault)
-{
-    struct plx_vdi_record record;
-    uint8_t which;
-    int error = plx_vdi_record_read(store, slot, &record, &which, fault);
-
-    *ret_moved = false;
-    if (error)
-        return error;
-    if (record.state != PLX_VDI_LIVE)
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s is deleted", record.name);
-    if (seq && plx_vdi_lets_go(store, slot, seq))
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s lets snapshot %llu go",
-                             record.name, (unsigned long long)seq);
-    error = open_instant(store, &record, which, seq, ret_vdi, fault);
-    *ret_moved = (error == PLX_ERR_CORRUPT || error == PLX_ERR_NOT_FOUND) &&
-                 plx_vdi_record_moved(store, &record);
-    return error;
-}
-
 int plx_snapshot_open(struct plx_store *store, uint32_t slot, uint64_t seq,
                       struct plx_vdi **ret_vdi, struct plx_fault *fault)
 {
-    bool moved = true;
-    int error = 0;
+    struct plx_reading reading = {.store = store, .slot = slot};
+    const struct plx_vdi_record *record = &reading.record;
 
-    for (unsigned tries = 0; moved && tries < TRIES; tries++)
-        error = open_instant_once(store, slot, seq, ret_vdi, &moved, fault);
-    return error;
+    while (plx_reading_begin(&reading, fault)) {
+        if (record->state != PLX_VDI_LIVE)
+            return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s is deleted",
+                                 record->name);
+        if (seq && plx_vdi_lets_go(store, slot, seq))
+            return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s lets snapshot %llu go",
+                                 record->name, (unsigned long long)seq);
+        reading.error = open_instant(store, record, reading.which, seq, ret_vdi, fault);
+        if (!reading.error)
+            return 0;
+        plx_reading_end(&reading, reading.error);
+    }
+    return reading.error;
 }

@@ -12,9 +12,9 @@
  * KEYFRAME-2  A disk writes one key frame at a time. The record has two slots (A/B): a new record
  *     goes to the slot that is not in effect, and is flushed. Only then is its mirror copy written
  *     over the other slot. So a torn write never hits the only durable copy of the record (INV-2).
- * KEYFRAME-3  A snapshot that is kept can always be opened, and always from the same key frame: the
- *     last one that the log announces before the snapshot. Readers here or in other processes may
- *     be using that key frame, so its nodes must stay, and no reader may be led to another one.
+ * KEYFRAME-3  A snapshot that is kept can always be opened, from the last key frame that the log
+ *     announces before it. Readers here or in other processes may be using that key frame, so its
+ *     nodes must stay. While a snapshot is held or open, no other key frame takes that place.
  *     With key frames K1 and K2 and snapshots 5 to 7 this means:
  *
  *       log          K1 announced ... 5 ... position of K2 ... 6 ... K2 announced ... 7

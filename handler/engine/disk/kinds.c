@@ -68,7 +68,7 @@ static int lock_to_compare(struct plx_op *op)
         return PLX_WAIT;
     }
     vdi->compare_busy = true;
-    op->compare_held = true;
+    op->compares = true;
     return 0;
 }
 

@@ -77,29 +77,23 @@ static int visit_from(struct plx_store *store, const struct plx_vdi_record *reco
     return error;
 }
 
-/* Visits a log. If the disk's owner lets go of what is being read, that looks like damage or like
- * the end of the log: if the record has changed, it is read again. */
+/* Visits a log (RECORD-2). As long as that gets on, it may be disturbed any number of times. */
 static int visit_log(struct plx_store *store, uint32_t slot, struct log_visit *v,
                      struct plx_fault *fault)
 {
-    bool again = true;
-    int error = 0;
+    struct plx_reading reading = {.store = store, .slot = slot};
 
-    for (unsigned tries = 0; again && tries < TRIES; tries++) {
-        struct plx_vdi_record record;
+    while (plx_reading_begin(&reading, fault)) {
         uint64_t from = v->from;
-        uint8_t which;
+        int error = visit_from(store, &reading.record, v, fault);
 
-        error = plx_vdi_record_read(store, slot, &record, &which, fault);
-        if (error)
+        if (v->stopped)
             return error;
-        error = visit_from(store, &record, v, fault);
-        again = !v->stopped && (!error || error == PLX_ERR_CORRUPT) &&
-                plx_vdi_record_moved(store, &record);
         if (error && v->from > from)
-            tries = 0;
+            reading.count = 0;
+        plx_reading_end(&reading, error);
     }
-    return error;
+    return reading.error;
 }
 
 struct snapshot_visit {
@@ -199,21 +193,11 @@ static int search_time(struct plx_store *store, const struct plx_vdi_record *rec
 int plx_snapshot_at(struct plx_store *store, uint32_t slot, uint64_t time_ns,
                     struct plx_snapshot_info *ret_info, struct plx_fault *fault)
 {
-    bool again = true;
-    int error = 0;
+    struct plx_reading reading = {.store = store, .slot = slot};
 
-    for (unsigned tries = 0; again && tries < TRIES; tries++) {
-        struct plx_vdi_record record;
-        uint8_t which;
-
-        error = plx_vdi_record_read(store, slot, &record, &which, fault);
-        if (error)
-            return error;
-        error = search_time(store, &record, time_ns, ret_info, fault);
-        again = (!error || error == PLX_ERR_CORRUPT || error == PLX_ERR_NOT_FOUND) &&
-                plx_vdi_record_moved(store, &record);
-    }
-    return error;
+    while (plx_reading_begin(&reading, fault))
+        plx_reading_end(&reading, search_time(store, &reading.record, time_ns, ret_info, fault));
+    return reading.error;
 }
 
 struct label_visit {

@@ -205,7 +205,7 @@ struct plx_op *plx_op_begin(struct plx_vdi *vdi, struct plx_request *request)
     op->data_skip = op->done_bytes = 0;
     op->in_place = op->locks = false;
     op->retries = op->room_waits = 0;
-    op->compare_held = false;
+    op->compares = false;
     activate(op);
     return op;
 }

@@ -226,9 +226,9 @@ static inline void plx_op_unlock(struct plx_op *op)
 
 static inline void plx_op_release_compare(struct plx_op *op)
 {
-    if (!op->compare_held)
+    if (!op->compares)
         return;
-    op->compare_held = op->vdi->compare_busy = false;
+    op->compares = op->vdi->compare_busy = false;
     plx_queue_wake(op->vdi->store, &op->vdi->compare_waiters, 0);
 }
 

@@ -91,7 +91,7 @@ static void note_failed(struct plx_vdi *vdi)
     struct plx_protect *p = &vdi->protect;
 
     count_skipped(vdi, 1);
-    if (vdi->log.sticky || vdi->store->wanted[PLX_EXTENT_META].asked)
+    if (vdi->log.sticky || plx_alloc_asks_for(vdi->store, PLX_EXTENT_META))
         return; /* a stopped disk was reported already; or an extent is on its way */
     if (!p->failing)
         plx_store_event(vdi->store, p->request.result,

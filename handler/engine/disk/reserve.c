@@ -7,7 +7,7 @@
  *    a write to new blocks (room.c)              the reserve and two segments, so snapshots and
  *                                                unmaps go on when such writes are refused
  *
- * RESERVE-1  store->reserve.blocks is the sum of what each disk that is open for writing would need
+ * RESERVE-1  reserve.blocks is the sum of what each disk that is open for writing would need
  *     if power failed now (need_of()). Nothing but key frames and recovery may use these blocks.
  * RESERVE-2  A block counts as free only if it would be free after a crash, too. A block that was
  *     freed since the last bitmap pass began is still allocated on the store: recovery finds it
@@ -96,7 +96,7 @@ static void count(struct plx_vdi *vdi, uint64_t leaves)
 {
     uint64_t need = need_of(vdi, leaves);
 
-    vdi->store->reserve.blocks += need - vdi->reserve;
+    vdi->store->disks->reserve.blocks += need - vdi->reserve;
     vdi->reserve = need;
 }
 
@@ -110,7 +110,7 @@ void plx_reserve_count(struct plx_vdi *vdi)
 static bool is_left(const struct plx_store *store, uint64_t blocks)
 {
     return plx_alloc_free_blocks(store, PLX_EXTENT_META) >=
-           store->reserve.blocks + store->freed.blocks + blocks; /* RESERVE-2 */
+           store->disks->reserve.blocks + plx_alloc_freed_blocks(store) + blocks; /* RESERVE-2 */
 }
 
 bool plx_reserve_room(struct plx_vdi *vdi, uint64_t leaves, uint64_t blocks)
@@ -138,21 +138,14 @@ static struct plx_vdi *neediest(const struct plx_store *store)
     return most;
 }
 
-static bool may_pass(const struct plx_store *store)
-{
-    return store->freed.blocks &&
-           (!store->freed.failed_at_ns ||
-            store->env->monotonic_ns(store->env) - store->freed.failed_at_ns > RETRY_NS);
-}
-
 /* Begins a bitmap pass or a key frame, unless one is under way. false: neither would help. */
 static bool relieve(struct plx_store *store)
 {
-    struct plx_reserve *reserve = &store->reserve;
+    struct plx_reserve *reserve = &store->disks->reserve;
 
     if (reserve->passing || reserve->relief)
         return true;
-    if (may_pass(store)) {
+    if (plx_alloc_may_pass(store, RETRY_NS)) {
         reserve->passing = true;
         plx_bitmap_sync(store, &reserve->task);
         return true;
@@ -168,21 +161,21 @@ static void pass_ended(struct plx_task *task)
     struct plx_reserve *reserve = PLX_CONTAINER(task, struct plx_reserve, task);
 
     reserve->passing = false;
-    task->error = 0; /* store->freed says what came of it */
-    plx_alloc_wake(PLX_CONTAINER(reserve, struct plx_store, reserve));
+    task->error = 0; /* plx_alloc_may_pass() says what came of it */
+    plx_alloc_wake(reserve->store);
 }
 
 void plx_reserve_keyframe_ended(struct plx_vdi *vdi)
 {
     count(vdi, 0);
-    if (vdi->store->reserve.relief == vdi)
-        vdi->store->reserve.relief = NULL;
+    if (vdi->store->disks->reserve.relief == vdi)
+        vdi->store->disks->reserve.relief = NULL;
     plx_alloc_wake(vdi->store);
 }
 
 void plx_reserve_forget(struct plx_vdi *vdi)
 {
-    struct plx_reserve *reserve = &vdi->store->reserve;
+    struct plx_reserve *reserve = &vdi->store->disks->reserve;
 
     reserve->blocks -= vdi->reserve;
     vdi->reserve = 0;
@@ -199,7 +192,7 @@ static bool is_small(const struct plx_store *store)
 
     for (const struct plx_vdi *v = store->vdis; v; v = v->next)
         limit += 2 * plx_reserve_nodes(v, 0) + store->info.segment_blocks;
-    return store->reserve.blocks < limit;
+    return store->disks->reserve.blocks < limit;
 }
 
 void plx_reserve_ahead(struct plx_store *store)
@@ -207,7 +200,7 @@ void plx_reserve_ahead(struct plx_store *store)
     uint64_t segment = store->info.segment_blocks;
     bool small;
 
-    if (is_left(store, store->reserve.blocks / 8 + 3 * segment))
+    if (is_left(store, store->disks->reserve.blocks / 8 + 3 * segment))
         return;
     small = is_small(store);
     if (small)
@@ -228,7 +221,7 @@ int plx_reserve_wait(struct plx_store *store, struct plx_task *task, unsigned *w
     }
     if (!relieved)
         return error;
-    plx_queue_push(&store->space_waiters, task);
+    plx_alloc_wait_for_space(store, task);
     return PLX_WAIT;
 }
 
@@ -249,5 +242,6 @@ int plx_reserve_obtain(struct plx_vdi *vdi, uint64_t blocks)
 
 void plx_reserve_init(struct plx_store *store)
 {
-    store->reserve.task.step = pass_ended;
+    store->disks->reserve.store = store;
+    store->disks->reserve.task.step = pass_ended;
 }

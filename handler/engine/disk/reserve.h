@@ -12,9 +12,17 @@
 #ifndef PLX_RESERVE_H
 #define PLX_RESERVE_H
 
-#include "engine/loop/store.h"
+#include "engine/space/allocator.h"
 
 struct plx_vdi;
+
+struct plx_reserve {
+    struct plx_store *store;
+    uint64_t blocks; /* RESERVE-1 */
+    struct plx_task task;
+    bool passing;           /* a bitmap pass runs to make freed blocks usable */
+    struct plx_vdi *relief; /* the disk whose key frame is written to lower the need */
+};
 
 /* How many nodes a key frame needs at most, if `leaves` leaves have changed. */
 uint64_t plx_reserve_nodes(const struct plx_vdi *vdi, uint64_t leaves);

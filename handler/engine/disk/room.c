@@ -100,7 +100,7 @@ static int wait_for_history(struct plx_op *op)
         return PLX_ERR_NOSPACE;
     op->retries = 0;
     op->state = OP_ROOM;
-    plx_queue_push(&store->room_waiters, &op->task);
+    plx_alloc_wait_for_history(store, &op->task);
     plx_queue_wake(store, &op->vdi->range_waiters, 0); /* REQUEST-1: moves and shares fail */
     return PLX_WAIT;
 }

@@ -43,16 +43,16 @@ int plx_share_begin(struct plx_store *store, struct plx_fault *fault)
         return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
                              "the store is not prepared for common blocks, or this instance has "
                              "not learned that it is");
-    if (store->collect || store->sharing) /* SHARE-5 */
+    if (store->disks->collecting || store->disks->sharing) /* SHARE-5 */
         return plx_fault_set(fault, PLX_ERR_BUSY,
                              "a collection or a deduplication is under way; try again after it");
-    store->sharing = true;
+    store->disks->sharing = true;
     return 0;
 }
 
 void plx_share_end(struct plx_store *store)
 {
-    store->sharing = false;
+    store->disks->sharing = false;
 }
 
 /* ---- One block ---- */
@@ -68,7 +68,7 @@ bool plx_share_valid(const struct plx_vdi *vdi, const struct plx_request *reques
     const struct plx_store *store = vdi->store;
     uint64_t common = request->share->common;
 
-    return store->sharing && (!common || is_common_here(store, common)) &&
+    return store->disks->sharing && (!common || is_common_here(store, common)) &&
            request->offset % PLX_BLOCK_SIZE == 0 && request->length == PLX_BLOCK_SIZE &&
            request->iovcnt == 1 && request->iov->iov_len >= PLX_SHARE_BUFFER;
 }

@@ -15,11 +15,11 @@
 #include "engine/disk/front.h"
 #include "engine/disk/keyframe.h"
 #include "engine/disk/protect.h"
+#include "engine/disk/reserve.h"
 #include "engine/disk/vouch.h"
 #include "engine/log/log.h"
 #include "engine/loop/gather.h"
 #include "engine/loop/record.h"
-#include "engine/loop/store.h"
 #include "engine/map/map.h"
 
 #define PLX_WINDOW_BLOCKS 256u /* a request is worked on in windows of at most 1 MiB */
@@ -67,9 +67,9 @@ struct plx_op {
     uint64_t gen;          /* the map's generation when the mappings were looked up */
     uint64_t base_changes; /* the map's base_changes then */
     unsigned blocks_read;  /* blocks of the window whose reads were submitted, or are not needed */
-    /* edges_read: `edges` has the old contents of partly covered blocks. compare_held: it has the
+    /* edges_read: `edges` has the old contents of partly covered blocks. compares: it has the
      * disk's compare buffer. */
-    bool edges_read, compare_held;
+    bool edges_read, compares;
     bool labels; /* counted in labels_begun, not yet in labels_ended */
     /* The VOID record of the window (ISSUE-1). again: it is logged a second time. encoded: it was
      * formed, and the map has lost the checksums. covered: a second time is not needed. */
@@ -97,6 +97,17 @@ struct plx_op {
     uint8_t *edges; /* two blocks: all of the first and last block, if the request covers a part */
 };
 
+/* What this room knows of all disks of a store. */
+struct plx_disks {
+    struct plx_reserve reserve;
+    unsigned instants_opening; /* by calls under way; not yet in the list of disks */
+    uint64_t clones_made;
+    bool sharing;    /* between plx_share_begin() and its end */
+    bool collecting; /* a collection runs in this instance; never both (SHARE-5) */
+};
+int plx_disks_init(struct plx_store *store);
+void plx_disks_free(struct plx_store *store);
+
 struct plx_vdi {
     struct plx_vdi *next;
     struct plx_store *store;
@@ -109,11 +120,9 @@ struct plx_vdi {
     bool unflushed;               /* reads may show what only the device's cache has */
     struct plx_flush_mark flush_mark; /* when `unflushed` was set */
     bool closing;
-    bool recovered;            /* by opening it here, and plx_vdi_use() was not called since */
-    bool thinning;             /* plx_vdi_thin() is under way */
-    struct plx_thrift *thrift; /* thrift.c; NULL: no thrifty thinning yet */
-    bool rewinding;            /* plx_vdi_rewind() is under way */
-    bool barrier;              /* submitted requests wait; only the engine's own begin */
+    bool recovered;        /* by opening it here, and plx_vdi_use() was not called since */
+    struct plx_past *past; /* what history keeps, in one piece; NULL: nothing yet */
+    bool barrier;          /* submitted requests wait; only the engine's own begin */
     uint64_t labels_begun, labels_ended; /* how many PLX_LABEL requests have begun, and ended */
     uint64_t size_bytes;
     struct plx_map map;
@@ -141,7 +150,7 @@ struct plx_vdi {
     struct plx_protect protect;
     struct plx_vouch vouch;
     struct plx_run run; /* new blocks are taken from it */
-    uint64_t reserve;   /* the disk's part of store->reserve.blocks */
+    uint64_t reserve;   /* the disk's part of store->disks->reserve.blocks */
     struct plx_gather gather;
     struct plx_counters counters;
     struct plx_fault fault;
@@ -196,12 +205,15 @@ void plx_vdi_drain(struct plx_vdi *vdi);
 int plx_vdi_fault(const struct plx_vdi *vdi, int error, struct plx_fault *fault);
 /* Writes the map of an open snapshot out as a tree of its own, for a clone or a rewind. It has the
  * depth for a disk of size_bytes, and shares with the snapshot all nodes that it can; `made` are
- * the new ones. Synchronous. */
+ * the new ones. Synchronous. While it waits, what takes long asks `interrupted`, if that is not
+ * NULL: true ends it (SYSTEM). */
 struct plx_whole {
     uint64_t root;
     unsigned levels;
     uint64_t mapped, vouched;
     struct plx_deaths made;
+    bool (*interrupted)(void *context); /* set by the caller, as context is */
+    void *context;
 };
 int plx_vdi_write_whole(struct plx_vdi *instant, uint64_t size_bytes, struct plx_whole *ret_whole);
 /* After a lookup of vblock with this walk has found nothing: the block up to which surely nothing

@@ -19,7 +19,7 @@ int plx_vdi_write_whole(struct plx_vdi *instant, uint64_t size_bytes, struct plx
 {
     struct plx_waiter waiter = PLX_WAITER;
     struct plx_map *map = &instant->map;
-    struct plx_whole whole = {0};
+    struct plx_whole whole = *ret_whole;
     struct plx_tree tree;
     int error;
 
@@ -32,6 +32,8 @@ int plx_vdi_write_whole(struct plx_vdi *instant, uint64_t size_bytes, struct plx
         return error;
     while ((error = plx_tree_step(&tree, &whole.root)) == PLX_WAIT) {
         error = plx_waiter_wait(map->store, &waiter);
+        if (!error && whole.interrupted && whole.interrupted(whole.context))
+            error = PLX_ERR_SYSTEM;
         if (error)
             break;
     }
@@ -179,10 +181,10 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     memcpy(record.name, options->name, sizeof record.name);
     if (plx_uuid_is_zero(&record.id))
         store->env->random(store->env, record.id.b, sizeof record.id.b);
-    store->instants_opening++; /* until the record says that this is a clone (RECLAIM-6) */
+    store->disks->instants_opening++; /* until the record says that this is a clone (RECLAIM-6) */
     error = create_record(store, options, &record, slots.slot, mark, fault);
-    store->instants_opening--;
-    store->clones_made += options->is_clone;
+    store->disks->instants_opening--;
+    store->disks->clones_made += options->is_clone;
     if (error)
         return error;
     if (ret_info)

@@ -5,8 +5,6 @@
 #include "engine/disk/vdi.h"
 #include "engine/log/replay.h"
 
-#define TRIES 4u /* attempts to read a disk that is open elsewhere and moves on */
-
 /* Fills in the fault for a record that could not be written; returns the error. */
 int plx_vdi_cannot_write(const char *name, int error, struct plx_fault *fault);
 

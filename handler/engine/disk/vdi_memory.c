@@ -80,7 +80,7 @@ void plx_vdi_free(struct plx_vdi *vdi)
     plx_map_done(&vdi->map);
     plx_ops_done(vdi);
     plx_vouch_done(&vdi->vouch);
-    free(vdi->thrift);
+    free(vdi->past);
     free(vdi);
 }
 
@@ -88,4 +88,19 @@ int plx_vdi_cannot_write(const char *name, int error, struct plx_fault *fault)
 {
     return plx_fault_set(fault, error, "cannot write the record of %s: %s", name,
                          plx_error_text(error));
+}
+
+int plx_disks_init(struct plx_store *store)
+{
+    store->disks = calloc(1, sizeof *store->disks);
+    if (!store->disks)
+        return PLX_ERR_NOMEM;
+    plx_reserve_init(store);
+    return 0;
+}
+
+void plx_disks_free(struct plx_store *store)
+{
+    free(store->disks);
+    store->disks = NULL;
 }

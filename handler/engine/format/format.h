@@ -38,9 +38,9 @@
  *        Crash or torn write: the new state counts.
  * So the only durable copy is never overwritten, and damage to one slot is made good by the other.
  * A mirror copy also proves to a reader that the state is durable, because it is written later.
- * Superblocks of a new store differ: both slots are written alike, with generation 1. The home page
- * differs, too: its slots A and B are written for different reasons (registry/tenancy.c). A number
- * page has no mirror: its slots are written in turns. Nodes and log segments go to free blocks and
+ * Three structures are exceptions. Superblocks of a new store have generation 1 in both slots. The
+ * slots of the home page are written for different reasons (registry/tenancy.c). A number page has
+ * no mirror: its slots are written in turns. Nodes and log segments go to free blocks and
  * have one copy. So has data, which may be overwritten in place.
  *
  * A common block may be named by any number of leaf entries and MAP records (share.c). The top bit

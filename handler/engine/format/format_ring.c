@@ -166,15 +166,30 @@ int plx_format_ring_segment_decode(const void *block, const struct plx_uuid *rin
 
 /* ---- Batches ---- */
 
-uint64_t plx_ring_data_hash(const struct plx_uuid *ring, const void *data, size_t bytes)
+static uint64_t seeded_hash(const struct plx_uuid *ring, const void *data, size_t bytes)
 {
     return XXH3_64bits_withSeed(data, bytes, get64(ring->b));
 }
 
-/* Of header and record heads. */
-static uint64_t batch_hash(const struct plx_uuid *ring, const uint8_t *b, uint32_t records)
+uint64_t plx_ring_blocks_hash(const struct plx_uuid *ring, const void *blocks, size_t count,
+                              uint64_t *ret_sums)
 {
-    return plx_ring_data_hash(ring, b + HASHED_AT, plx_ring_batch_data_at(records) - HASHED_AT);
+    uint8_t sums[PLX_RING_WRITE_MAX * 8];
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        sum = seeded_hash(ring, (const uint8_t *)blocks + (i << PLX_BLOCK_SHIFT), PLX_BLOCK_SIZE);
+        put64(sums + i * 8, sum);
+        if (ret_sums)
+            ret_sums[i] = sum;
+    }
+    return count == 1 ? sum : seeded_hash(ring, sums, count * 8);
+}
+
+uint64_t plx_ring_heads_hash(const struct plx_uuid *ring, const void *batch, uint32_t records)
+{
+    return seeded_hash(ring, (const uint8_t *)batch + HASHED_AT,
+                       plx_ring_batch_data_at(records) - HASHED_AT);
 }
 
 uint64_t plx_format_ring_batch_encode(const struct plx_uuid *ring,
@@ -195,7 +210,7 @@ uint64_t plx_format_ring_batch_encode(const struct plx_uuid *ring,
     put64(b + 64, batch->time_ns);
     put64(b + 72, batch->proof);
     memset(b + 80, 0, PLX_RING_BATCH_HEADER_BYTES - 80);
-    hash = batch_hash(ring, b, batch->records);
+    hash = plx_ring_heads_hash(ring, b, batch->records);
     put64(b + 8, hash);
     return hash;
 }
@@ -266,7 +281,7 @@ static bool records_whole(const uint8_t *b, const struct plx_uuid *ring,
         if (plx_format_ring_record_decode(b, batch, i, &data_at, &record))
             return false;
         if (data_at != before &&
-            plx_ring_data_hash(ring, b + before, data_at - before) != record.hash)
+            plx_ring_blocks_hash(ring, b + before, record.blocks, NULL) != record.hash)
             return false;
     }
     return data_at == batch->bytes;
@@ -311,7 +326,7 @@ int plx_format_ring_batch_decode(const void *buffer, size_t available, const str
 
     if (error)
         return error;
-    hash = batch_hash(ring, buffer, batch.records);
+    hash = plx_ring_heads_hash(ring, buffer, batch.records);
     if (get64((const uint8_t *)buffer + 8) != hash || !records_whole(buffer, ring, &batch))
         return PLX_ERR_CORRUPT;
     *ret_batch = batch;

@@ -16,8 +16,9 @@
  * data is taken for a batch. A batch repeats the proof of its segment's header. Segments are used
  * again, and a store that was put back to an older state gives out epochs and numbers again: the
  * proof tells what another future has left from what belongs to the segment. The hash of a batch
- * covers its header and its record heads, and a record head has the hash of its blocks. So a
- * record's blocks can be read back and checked alone.
+ * covers its header and its record heads, and a record head has the hash of the hashes of its
+ * blocks. So a record's blocks can be read back and checked alone, and whoever has kept the hashes
+ * can read and check each block alone.
  *
  * What a segment's header says fits its first sector, which is written whole or not at all. Every
  * segment has one from the ring's creation on, so a header that cannot be believed is damage.
@@ -38,7 +39,7 @@
  * 512 host's name, 64 bytes             4 KiB on: the blocks of       72 proof
  *                                       WRITE records, in order       80 durable record
  *
- * Flags: 1 alone, 2 joining.
+ * Flags: 1 alone, 2 joining. Features, compatible: 1 a member was left by somebody's word (RING-7).
  *
  * Bounds. Generations, epochs and numbers of records are at most PLX_COUNTER_MAX. What is counted
  * on from must leave room (format.h), too:
@@ -60,21 +61,22 @@
  * A proof is a random number, too. The disk's record names one, and a member is believed for that
  * disk only if a segment header of the disk has it. Each opening of a chain has a new one.
  *
- * Versions: 1 had no proof in batches and no durable record in segment headers. It is refused, not
- * read.
+ * Versions: 1 had no proof in batches and no durable record in segment headers, 2 had one hash over
+ * all blocks of a record. They are refused, not read.
  */
 #ifndef PLX_FORMAT_RING_H
 #define PLX_FORMAT_RING_H
 
 #include "engine/format/format.h"
 
-#define PLX_RING_VERSION 2u
+#define PLX_RING_VERSION 3u
 #define PLX_RING_SEGMENT_BYTES (16ull << 20) /* of a ring that a person makes; tests have less */
 #define PLX_RING_SEGMENT_BLOCKS_MIN 8u
 #define PLX_RING_SEGMENT_BLOCKS_MAX 65536u
 #define PLX_RING_SEGMENTS_AT (1ull << 20) /* where the first segment begins */
 #define PLX_RING_SEGMENTS_MAX (1u << 20)
 #define PLX_RING_ANCESTORS_MAX 32u
+#define PLX_RING_LEFT_BY_WORD 1u /* of plx_ring_super.compatible */
 
 struct plx_ring_super {
     uint64_t compatible, read_compatible, incompatible;
@@ -165,10 +167,15 @@ struct plx_ring_record {
     enum plx_ring_record_type type;
     uint64_t block, blocks;     /* WRITE, UNMAP */
     uint64_t snapshot, time_ns; /* SNAPSHOT */
-    uint64_t hash;              /* WRITE: of its blocks, plx_ring_data_hash() */
+    uint64_t hash;              /* WRITE: of its blocks, plx_ring_blocks_hash() */
 };
 
-uint64_t plx_ring_data_hash(const struct plx_uuid *ring, const void *data, size_t bytes);
+/* Of a WRITE record's blocks, at most PLX_RING_WRITE_MAX: of one block its hash, of several the
+ * hash of their hashes. ret_sums: gets the blocks' hashes; or NULL. */
+uint64_t plx_ring_blocks_hash(const struct plx_uuid *ring, const void *blocks, size_t count,
+                              uint64_t *ret_sums);
+/* Of a batch's header and record heads. */
+uint64_t plx_ring_heads_hash(const struct plx_uuid *ring, const void *batch, uint32_t records);
 
 void plx_format_ring_record_encode(const struct plx_ring_record *record, uint32_t index,
                                    void *buffer);

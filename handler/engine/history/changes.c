@@ -24,6 +24,11 @@
  *     map is compared with what the disk began with: a range that differs was changed. A range that
  *     is equal may still have been changed and changed back. If snapshots of that time are gone,
  *     the answer is therefore "unknown".
+ * CHANGES-6  The disk may be open elsewhere and move on. Batches form a chain (REPLAY-1), so a
+ *     stretch is whole if it reaches what was told before it. Where the log ends instead, or looks
+ *     damaged, the record must be unchanged (RECORD-2). Otherwise the log is read again, from the
+ *     beginning of the last interval that was told. If that snapshot is gone by then, the next one
+ *     that is left takes its place, so a change may be told twice, but none is missed.
  *
  * Loop: the store's; it runs while the log and nodes are read.
  * Crash story: nothing is written.
@@ -50,6 +55,7 @@ struct mark {
 };
 
 struct changes {
+    struct plx_reading reading;
     struct plx_log_reader reader;
     uint64_t first, end; /* the range */
     /* The stretch being read. */
@@ -64,8 +70,10 @@ struct changes {
     /* The interval whose end was read and whose beginning was not. */
     struct plx_range_change open;
     enum sign open_sign;
+    uint64_t until; /* the snapshot that ends it; UINT64_MAX: none, it ends with the state now */
     bool stopped;
-    bool oldest; /* the stretch that was read was the oldest */
+    bool whole;  /* the stretch that was read reaches what was told before it */
+    bool oldest; /* it was the oldest */
     bool (*visit)(void *context, const struct plx_range_change *change);
     void *context;
 };
@@ -95,6 +103,15 @@ static bool is_in_range(const struct changes *changes, const struct plx_record *
     return record->vblock < changes->end && record->vblock + record->count > changes->first;
 }
 
+/* CHANGES-6: what follows was told before the log was read again. */
+static bool end_here(struct changes *changes, const struct plx_record *record)
+{
+    changes->open.to = (struct plx_snapshot_info){.seq = record->seq, .time_ns = record->time_ns};
+    changes->end_seq = changes->reader.cursor.seq;
+    changes->rewinds = changes->rewind;
+    return false;
+}
+
 static bool on_record(void *context, const struct plx_record *record)
 {
     struct changes *changes = context;
@@ -115,7 +132,7 @@ static bool on_record(void *context, const struct plx_record *record)
         changes->sign = SIGN_PERHAPS;
         return true;
     case PLX_RECORD_SNAPSHOT:
-        return add_mark(changes, record);
+        return record->seq < changes->until ? add_mark(changes, record) : end_here(changes, record);
     default: /* CHANGES-2 */
         return true;
     }
@@ -198,6 +215,7 @@ static int close_interval(struct changes *changes, const struct plx_snapshot_inf
     if (told)
         changes->stopped = !changes->visit(changes->context, &changes->open);
     changes->open = (struct plx_range_change){.to = *from};
+    changes->until = from->seq;
     return 0;
 }
 
@@ -229,14 +247,16 @@ static int read_stretch(struct changes *changes, uint64_t seq, uint64_t *ret_bef
     uint32_t first = 0;
     int error = plx_log_reader_seek_snapshot(reader, seq, fault);
 
-    if (error)
-        return error;
+    changes->count = 0;
+    changes->sign = SIGN_NONE;
+    changes->whole = false;
+    changes->oldest = error == PLX_ERR_NOT_FOUND;
+    if (error) /* or the log is empty: the key frame includes everything */
+        return changes->oldest ? 0 : error;
     start = reader->cursor;
     while (first < changes->rewinds && record->rewind[first].pos < start.pos)
         first++;
     changes->rewind = first;
-    changes->count = 0;
-    changes->sign = SIGN_NONE;
     error = plx_log_each_record(reader, on_record, changes, fault);
     if (!error && changes->no_memory)
         error = plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
@@ -244,46 +264,77 @@ static int read_stretch(struct changes *changes, uint64_t seq, uint64_t *ret_bef
         return error;
     pass_rewinds(changes, UINT64_MAX);
     changes->rewinds = first;
+    changes->whole = reader->cursor.seq >= changes->end_seq;
     changes->end_seq = start.seq;
     changes->oldest = start.pos / plx_log_segment_bytes(reader->store) == reader->first_segment;
     *ret_before = plx_max_u64(start.snap_seq, record->oldest.snap_seq);
-    return tell_stretch(changes, fault);
+    return 0;
 }
 
+/* CHANGES-6 */
+static bool stretch_counts(struct changes *changes)
+{
+    changes->reading.settled = changes->whole || plx_reading_end(&changes->reading, 0);
+    return changes->reading.settled;
+}
+
+/* Until all is told, or the disk has moved on. */
 static int read_all(struct changes *changes, struct plx_fault *fault)
 {
     const struct plx_snapshot_info creation = {.time_ns = changes->reader.record->created_ns};
-    uint64_t before = UINT64_MAX;
+    uint64_t before = changes->until;
     int error = 0;
 
-    while (!error && !changes->stopped && !changes->oldest) /* CHANGES-1 */
+    while (!error && !changes->stopped && !changes->oldest) { /* CHANGES-1 */
         error = read_stretch(changes, before, &before, fault);
-    if (error == PLX_ERR_NOT_FOUND && before == UINT64_MAX)
-        error = 0; /* the log is empty: the key frame includes everything */
+        if (!error && !stretch_counts(changes))
+            return 0;
+        if (!error)
+            error = tell_stretch(changes, fault);
+    }
     return error || changes->stopped ? error : close_interval(changes, &creation, fault);
+}
+
+/* Reads the log by the record as it is now, and tells what is left. */
+static void read_on(struct changes *changes, struct plx_fault *fault)
+{
+    const struct plx_vdi_record *record = &changes->reading.record;
+    const uint64_t until = changes->until;
+    int error = plx_log_reader_open(changes->reading.store, record, &changes->reader, fault);
+
+    if (!error) {
+        changes->end_seq = UINT64_MAX;
+        changes->rewinds = record->rewinds;
+        changes->open = (struct plx_range_change){0};
+        changes->open_sign = SIGN_NONE;
+        changes->oldest = false;
+        error = read_all(changes, fault);
+        plx_log_reader_close(&changes->reader);
+    }
+    if (changes->until < until)
+        changes->reading.count = 0;
+    if (error)
+        plx_reading_end(&changes->reading, error);
 }
 
 int plx_range_change_list(struct plx_store *store, uint32_t slot, uint64_t vblock, uint64_t count,
                           bool (*visit)(void *context, const struct plx_range_change *change),
                           void *context, struct plx_fault *fault)
 {
-    struct changes changes = {.first = vblock,
+    struct changes changes = {.reading = {.store = store, .slot = slot},
+                              .first = vblock,
                               .end = vblock + count,
-                              .end_seq = UINT64_MAX,
+                              .until = UINT64_MAX,
                               .visit = visit,
                               .context = context};
-    struct plx_vdi_record record;
-    uint8_t which;
-    int error = plx_vdi_record_read(store, slot, &record, &which, fault);
 
-    if (error)
-        return error;
-    error = plx_log_reader_open(store, &record, &changes.reader, fault);
-    if (error)
-        return error;
-    changes.rewinds = record.rewinds;
-    error = read_all(&changes, fault);
-    plx_log_reader_close(&changes.reader);
+    while (plx_reading_begin(&changes.reading, fault))
+        read_on(&changes, fault);
     free(changes.marks);
-    return error;
+    if (!changes.reading.settled)
+        return plx_fault_set(fault, PLX_ERR_BUSY,
+                             "virtual disk %s changes faster than it can be read; try again when "
+                             "it is quiet",
+                             changes.reading.record.name);
+    return changes.reading.error;
 }

@@ -28,11 +28,11 @@
  * RECLAIM-1  A stretch begins and ends at a base. Let P be the last snapshot that stays before the
  *     first one that goes (`previous` in the code). The stretch begins at P's base, and so does
  *     reading; without a P, both begin where history begins. It ends at a base behind the last
- *     snapshot that goes. So for each block that dies in the stretch versions.c knows whether a
- *     snapshot that stays sees it. If the log shows the block's birth, it looks for such a snapshot
- *     between birth and death. If not, the block is older than P, and P sees it. If the rewritten
- *     log does not fit between the two bases, the stretch ends at a later base, or its snapshots
- *     stay.
+ *     snapshot that goes. So versions.c knows for each block that dies in the stretch whether a
+ *     snapshot that stays sees the block. If the log shows the block's birth, versions.c looks for
+ *     such a snapshot between birth and death. If the log does not show it, the block is older than
+ *     P, and P sees it. If the rewritten log does not fit between the two bases, the stretch ends
+ *     at a later base, or its snapshots stay.
  * RECLAIM-2  Only a whole key frame, whose nodes are all kept, is a base in the middle of a
  *     stretch. When no snapshot came between a key frame and the announcement of the next one,
  *     the disk has freed the nodes that the next one replaced (KEYFRAME-3), so nobody can read
@@ -147,8 +147,8 @@ static int commit(struct reclaim *r)
     if (error)
         return error;
     r->rewrite.move_count = 0; /* the new segments belong to the log now */
-    if (r->vdi->thrift)
-        plx_thrift_forget(r->vdi->thrift, r->bases[0].keyframe.pos, r->bases[r->end].keyframe.pos);
+    plx_thrift_forget(&r->vdi->past->thrift, r->bases[0].keyframe.pos,
+                      r->bases[r->end].keyframe.pos);
     return 0;
 }
 
@@ -284,7 +284,7 @@ static void mark_passed(struct reclaim *r)
     mark.begin = plx_reclaim_beginning(r);
     if (r->previous)
         mark.from = r->bases[0].keyframe;
-    plx_thrift_set(r->vdi->thrift, &mark);
+    plx_thrift_set(&r->vdi->past->thrift, &mark);
 }
 
 static void mark_end(struct reclaim *r)
@@ -304,7 +304,7 @@ static void mark_end(struct reclaim *r)
     worked_on = plx_thrift_bytes(&r->reader, from->pos, to->pos);
     if (worked_on)
         mark.percent = (unsigned)plx_min_u64(100, r->rewrite.written * 100 / worked_on);
-    plx_thrift_set(r->vdi->thrift, &mark);
+    plx_thrift_set(&r->vdi->past->thrift, &mark);
 }
 
 /* Goes on at the mark of this boundary, if there is one. *ret_waits: the log behind the mark is too
@@ -316,9 +316,7 @@ static int go_on(struct reclaim *r, bool *ret_waits)
 
     if (!r->thin->thrifty)
         return 0;
-    if (!r->vdi->thrift && !(r->vdi->thrift = calloc(1, sizeof *r->vdi->thrift)))
-        return plx_fault_set(r->fault, PLX_ERR_NOMEM, "out of memory");
-    r->mark = plx_thrift_find(r->vdi->thrift, r->thin, r->held, r->held_count, &r->reader);
+    r->mark = plx_thrift_find(&r->vdi->past->thrift, r->thin, r->held, r->held_count, &r->reader);
     if (!r->mark)
         return 0;
     if (r->vdi->log.applied.pos % bytes == 0)
@@ -425,23 +423,21 @@ int plx_vdi_thin(struct plx_vdi *vdi, const struct plx_thin *thin, struct plx_th
                  struct plx_fault *fault)
 {
     struct reach reach = {.labels_ended = vdi->labels_ended,
-                          .clones_made = vdi->store->clones_made};
+                          .clones_made = vdi->store->disks->clones_made};
     int error;
 
     if (vdi->snapshot)
         return plx_fault_set(fault, PLX_ERR_READONLY, "this is a snapshot");
-    if (vdi->thinning || vdi->rewinding)
-        return plx_fault_set(fault, PLX_ERR_BUSY, "virtual disk %s: it is under way already",
-                             vdi->record.name);
     error = thin->before_ns && !thin->dry_run ? plx_protect_check_clock(vdi, thin->before_ns, fault)
                                               : 0;
+    if (!error)
+        error = plx_past_begin(vdi, fault);
     if (error)
         return error;
-    vdi->thinning = true;
     error = PLX_REWRITE_FULL;
     for (unsigned tries = 0; error == PLX_REWRITE_FULL && tries < REACH_TRIES; tries++)
         error = thin_slice(vdi, thin, &reach, ret_thinned, fault);
-    vdi->thinning = false;
+    plx_past_end(vdi);
     ret_thinned->upto = plx_max_u64(ret_thinned->upto, thin->after);
     ret_thinned->oldest = vdi->record.oldest.snap_seq;
     return error == PLX_REWRITE_FULL ? 0 : error;

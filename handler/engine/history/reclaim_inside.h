@@ -6,9 +6,8 @@
 #ifndef PLX_RECLAIM_INSIDE_H
 #define PLX_RECLAIM_INSIDE_H
 
-#include "engine/disk/vdi.h"
+#include "engine/history/past.h"
 #include "engine/history/rewrite.h"
-#include "engine/history/thrift.h"
 #include "engine/history/versions.h"
 #include "engine/log/replay.h"
 #include "engine/map/treewalk.h"
@@ -105,8 +104,6 @@ bool plx_reclaim_history_moved(const struct reclaim *r);
 bool plx_reclaim_end_moved(const struct reclaim *r);
 int plx_reclaim_check_undisturbed(struct reclaim *r);
 int plx_reclaim_next_batch(struct reclaim *r);
-int plx_reclaim_each_record(struct reclaim *r,
-                            int (*visit)(struct reclaim *r, const struct plx_record *record));
 struct plx_log_cursor plx_reclaim_behind(const struct plx_keyframe *keyframe);
 bool plx_reclaim_goes(const struct reclaim *r, uint64_t seq, uint64_t time_ns);
 bool plx_reclaim_is_read(const struct reclaim *r, const struct base *base);

@@ -94,8 +94,9 @@ bool plx_reclaim_end_moved(const struct reclaim *r)
  * meanwhile counts as one of those, because it may name such a snapshot. */
 int plx_reclaim_check_undisturbed(struct reclaim *r)
 {
-    int error = r->vdi->labels_begun != r->reach->labels_ended || r->store->instants_opening ||
-                        r->store->clones_made != r->reach->clones_made ||
+    int error = r->vdi->labels_begun != r->reach->labels_ended ||
+                        r->store->disks->instants_opening ||
+                        r->store->disks->clones_made != r->reach->clones_made ||
                         plx_reclaim_history_moved(r) || plx_reclaim_end_moved(r)
                     ? PLX_ERR_BUSY
                     : 0;
@@ -122,27 +123,6 @@ int plx_reclaim_next_batch(struct reclaim *r)
                                "virtual disk %s: its log ends before batch %llu", r->record.name,
                                (unsigned long long)r->reader.cursor.seq)
                : error;
-}
-
-/* Calls visit for each record of the batch that was read last. */
-int plx_reclaim_each_record(struct reclaim *r,
-                            int (*visit)(struct reclaim *r, const struct plx_record *record))
-{
-    struct plx_log_reader *reader = &r->reader;
-    size_t offset = PLX_BATCH_HEADER_BYTES;
-    int error = 0;
-
-    for (uint32_t i = 0; i < reader->batch_header.records && !error; i++) {
-        struct plx_record record;
-
-        error = plx_record_next(reader->batch, &reader->batch_header, &offset, r->store->addr_limit,
-                                &record);
-        if (error)
-            return plx_fault_set(r->fault, error, "virtual disk %s: impossible log record",
-                                 r->record.name);
-        error = visit(r, &record);
-    }
-    return error;
 }
 
 /* ---- Which go, and which key frames there are (RECLAIM-1, RECLAIM-2) ---- */
@@ -394,8 +374,9 @@ static int look_at_snapshot(struct reclaim *r, uint64_t seq, uint64_t time_ns)
     return error;
 }
 
-static int look_at(struct reclaim *r, const struct plx_record *record)
+static int look_at(void *context, const struct plx_record *record)
 {
+    struct reclaim *r = context;
     switch (record->type) {
     case PLX_RECORD_KEYFRAME:
     case PLX_RECORD_REWIND:
@@ -498,7 +479,7 @@ int plx_reclaim_look(struct reclaim *r)
             error = base_appears(r, &r->reader.header.keyframe, false);
         }
         if (!error)
-            error = plx_reclaim_each_record(r, look_at);
+            error = plx_log_batch_records(&r->reader, look_at, r, r->fault);
     }
     if (error || r->looked_enough)
         return error;

@@ -221,8 +221,9 @@ static int announced(struct reclaim *r, const struct plx_keyframe *keyframe)
     return plx_rewrite_announce(&r->rewrite, &base->moved);
 }
 
-static int work_on(struct reclaim *r, const struct plx_record *record)
+static int work_on(void *context, const struct plx_record *record)
 {
+    struct reclaim *r = context;
     bool stays;
     int error;
 
@@ -402,7 +403,7 @@ static int work(struct reclaim *r)
         if (!error && r->writing)
             error = announced(r, &r->reader.header.keyframe);
         if (!error)
-            error = plx_reclaim_each_record(r, work_on);
+            error = plx_log_batch_records(&r->reader, work_on, r, r->fault);
         if (!error)
             error = pass_bases(r);
     }

@@ -31,6 +31,8 @@
  * REWIND-5  An entry leaves the table with the same record that lets history begin at its key frame
  *     (RECLAIM-9) or later. Until then the whole tree stays, because read-only nodes and blocks are
  *     freed only when snapshots go.
+ * REWIND-6  Who asks for the rewind can end it until step 6 begins. From then on it is finished,
+ * for a snapshot and a label are nothing that could be taken back.
  *
  * Loop: the disk's store. The call is synchronous and runs the loop.
  * Crash story: before the record of step 7 is durable, the disk has its old contents and perhaps
@@ -40,22 +42,18 @@
  */
 #include <stdio.h>
 
-#include "engine/disk/vdi.h"
+#include "engine/history/past.h"
 
-static int check(struct plx_vdi *vdi, const struct plx_rewind_options *options,
+static int begin(struct plx_vdi *vdi, const struct plx_rewind_options *options,
                  struct plx_fault *fault)
 {
     const char *name = vdi->record.name;
+    int error;
 
     if (vdi->snapshot)
         return plx_fault_set(fault, PLX_ERR_READONLY, "this is a snapshot");
     if (!options->seq)
         return plx_fault_set(fault, PLX_ERR_INVALID, "snapshots are numbered from 1 on");
-    if (vdi->thinning || vdi->rewinding)
-        return plx_fault_set(fault, PLX_ERR_BUSY,
-                             "virtual disk %s: old snapshots are being let go, or it is being "
-                             "rewound; try again when that is done",
-                             name);
     if (vdi->front)
         return plx_fault_set(fault, PLX_ERR_BUSY,
                              "virtual disk %s: its write-back ring has to be turned off first",
@@ -65,12 +63,24 @@ static int check(struct plx_vdi *vdi, const struct plx_rewind_options *options,
                              "virtual disk %s was rewound %u times, as often as its record can "
                              "hold; clone the snapshot and use the clone",
                              name, PLX_REWINDS_MAX);
-    return plx_vdi_health(vdi, fault);
+    error = plx_vdi_health(vdi, fault);
+    return error ? error : plx_past_begin(vdi, fault);
+}
+
+/* REWIND-6 */
+static bool is_interrupted(const struct plx_rewind_options *options)
+{
+    return options->interrupted && options->interrupted(options->context);
 }
 
 static int fail(const struct plx_vdi *vdi, const struct plx_rewind_options *options, int error,
                 struct plx_fault *fault)
 {
+    if (error == PLX_ERR_SYSTEM && !vdi->log.sticky && is_interrupted(options))
+        return plx_fault_set(fault, error,
+                             "interrupted; virtual disk %s was not rewound to snapshot %llu, and "
+                             "nothing has changed",
+                             vdi->record.name, (unsigned long long)options->seq);
     return plx_fault_set(fault, error,
                          vdi->log.sticky ? "virtual disk %s: rewinding it to snapshot %llu: %s; "
                                            "whether it was shows when it is opened again"
@@ -130,6 +140,8 @@ static int change_over(struct plx_vdi *vdi, const struct plx_rewind_options *opt
 
     plx_vdi_drain(vdi);
     error = settle_changes(vdi);
+    if (!error && is_interrupted(options))
+        error = PLX_ERR_SYSTEM;
     if (!error)
         error = keep_state(vdi, options->label, ret_before);
     if (!error)
@@ -149,7 +161,7 @@ static int rewind_to(struct plx_vdi *vdi, struct plx_vdi *instant,
         .flush_mark = plx_flush_mark(vdi->store),
     };
     struct plx_request keyframe = {.op = PLX_KEYFRAME};
-    struct plx_whole whole = {0};
+    struct plx_whole whole = {.interrupted = options->interrupted, .context = options->context};
     int error = plx_vdi_wait_metadata_room(vdi);
 
     if (!error)
@@ -174,11 +186,10 @@ int plx_vdi_rewind(struct plx_vdi *vdi, const struct plx_rewind_options *options
                    struct plx_snapshot_info *ret_before, struct plx_fault *fault)
 {
     struct plx_vdi *instant;
-    int error = check(vdi, options, fault);
+    int error = begin(vdi, options, fault);
 
     if (error)
         return error;
-    vdi->rewinding = true;
     error = plx_snapshot_open(vdi->store, vdi->record.slot, options->seq, &instant, fault);
     if (!error) {
         error = rewind_to(vdi, instant, options, ret_before);
@@ -186,6 +197,6 @@ int plx_vdi_rewind(struct plx_vdi *vdi, const struct plx_rewind_options *options
         if (error)
             fail(vdi, options, error, fault);
     }
-    vdi->rewinding = false;
+    plx_past_end(vdi);
     return error;
 }

@@ -27,7 +27,7 @@
 #include "engine/history/thrift.h"
 
 #include "engine/base/hash.h"
-#include "engine/disk/vdi.h"
+#include "engine/history/past.h"
 
 #define STRETCH_MAX 16u /* segments: a stretch this long is taken, and no later end looked for */
 #define LOOK_MAX 64u    /* segments: for a stretch this long any end will do */
@@ -112,10 +112,10 @@ bool plx_thrift_waits(const struct plx_thrift_mark *mark, uint64_t limit, uint64
 bool plx_vdi_thin_waits(const struct plx_vdi *vdi, const struct plx_thin *thin)
 {
     uint64_t limit = plx_log_segment_of(&vdi->log, vdi->log.applied.pos);
+    const struct plx_thrift_mark *marks = vdi->past ? vdi->past->thrift.marks : NULL;
 
-    for (unsigned i = 0; i < PLX_THRIFT_MARKS && thin->thrifty && vdi->thrift; i++)
-        if (is_at(&vdi->thrift->marks[i], thin) &&
-            plx_thrift_waits(&vdi->thrift->marks[i], limit, thin->before_ns))
+    for (unsigned i = 0; i < PLX_THRIFT_MARKS && thin->thrifty && marks; i++)
+        if (is_at(&marks[i], thin) && plx_thrift_waits(&marks[i], limit, thin->before_ns))
             return true;
     return false;
 }

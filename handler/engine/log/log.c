@@ -5,13 +5,13 @@
  *    state        reached when                                         moved on by
  *  1 WRITING      form_batch() submitted it; data may be in flight     settle()
  *  2 FLUSHING     log I/O and data completed; a flush is under way     batch_step()
- *  3 HELD         the same, but it must be flushed later               advance(), to FLUSHING
+ *  3 WRITTEN      the same, but it must be flushed later               advance(), to FLUSHING
  *  4 SETTLED      the same, and nobody waits for a flush (write-back)  advance(), is applied
  *  5 DURABLE      the flush succeeded                                  advance(), is applied
  *  6 FAILED       log I/O, data or the flush failed                    roll_back()
  *
  * In the ordinary case a batch goes from WRITING to FLUSHING at once. In write-back mode applied
- * batches may be in the device's cache only. So a batch that must be durable goes to HELD: its
+ * batches may be in the device's cache only. So a batch that must be durable goes to WRITTEN: its
  * flush begins when all batches before it are applied, and so covers these, too.
  *
  * LOG-1  Batches are applied and acknowledged in log order. Each one waits for three things: its
@@ -58,7 +58,7 @@
 enum {
     BATCH_WRITING,
     BATCH_SETTLED,
-    BATCH_HELD,
+    BATCH_WRITTEN,
     BATCH_FLUSHING,
     BATCH_DURABLE,
     BATCH_FAILED,
@@ -396,7 +396,7 @@ static bool form_batch(struct plx_log *log)
     batch->unsettled = 1; /* the log I/O itself */
     batch->snapshot_bytes = 0;
     batch->flush_mark = plx_flush_mark(log->store);
-    batch->needs_durable = batch->held = false;
+    batch->needs_durable = batch->covers = false;
     batch->before = log->cursor;
     batch->state = BATCH_WRITING;
     batch->join = (struct plx_join){.task = &batch->task};
@@ -581,11 +581,11 @@ static void advance(struct plx_log *log)
 
         /* The batch was flushed, but before an earlier one had completed, which was then applied
          * without a flush (write-back). The mark would claim both: so another flush follows. */
-        if (batch->state == BATCH_DURABLE && log->undurable && !batch->held)
-            batch->state = BATCH_HELD;
-        if (batch->state == BATCH_HELD) {
+        if (batch->state == BATCH_DURABLE && log->undurable && !batch->covers)
+            batch->state = BATCH_WRITTEN;
+        if (batch->state == BATCH_WRITTEN) {
             batch->state = BATCH_FLUSHING;
-            batch->held = true;
+            batch->covers = true;
             plx_store_flush(log->store, &batch->task,
                             log->undurable
                                 ? plx_flush_mark_older(log->flush_mark, batch->flush_mark)
@@ -630,7 +630,7 @@ static void settle(struct plx_batch *batch)
         batch->state = BATCH_FLUSHING;
         plx_store_flush(log->store, &batch->task, batch->flush_mark);
     } else {
-        batch->state = !log->write_back || batch->needs_durable ? BATCH_HELD : BATCH_SETTLED;
+        batch->state = !log->write_back || batch->needs_durable ? BATCH_WRITTEN : BATCH_SETTLED;
     }
     advance(log);
 }

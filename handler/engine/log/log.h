@@ -26,7 +26,7 @@
 #define PLX_LOG_H
 
 #include "engine/format/format.h"
-#include "engine/loop/store.h"
+#include "engine/space/allocator.h"
 #include "engine/map/map.h"
 
 #define PLX_BATCHES 8u
@@ -90,7 +90,7 @@ struct plx_batch {
     struct plx_flush_mark flush_mark; /* the oldest of its items' */
     int state;
     bool needs_durable;
-    bool held; /* its flush began after all batches before it were applied */
+    bool covers; /* its flush began after all batches before it were applied */
 };
 
 /* A segment that was rewritten at addr (rewrite.c); addr 0: that number has no segment now. */

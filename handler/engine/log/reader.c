@@ -386,6 +386,24 @@ int plx_log_bad_record(const struct plx_log_reader *reader, struct plx_fault *fa
                          reader->record->name, (unsigned long long)reader->batch_header.seq);
 }
 
+int plx_log_batch_records(const struct plx_log_reader *reader,
+                          int (*visit)(void *context, const struct plx_record *record),
+                          void *context, struct plx_fault *fault)
+{
+    size_t offset = PLX_BATCH_HEADER_BYTES;
+    int error = 0;
+
+    for (uint32_t i = 0; i < reader->batch_header.records && !error; i++) {
+        struct plx_record record;
+
+        if (plx_record_next(reader->batch, &reader->batch_header, &offset,
+                            reader->store->addr_limit, &record))
+            return plx_log_bad_record(reader, fault);
+        error = visit(context, &record);
+    }
+    return error;
+}
+
 int plx_log_each_record(struct plx_log_reader *reader,
                         bool (*visit)(void *context, const struct plx_record *record),
                         void *context, struct plx_fault *fault)

@@ -94,6 +94,11 @@ int plx_log_reader_seek_time(struct plx_log_reader *reader, uint64_t time_ns,
 /* The next batch, in reader->batch and ->batch_header. NOT_FOUND: the log ends here. */
 int plx_log_reader_next(struct plx_log_reader *reader, struct plx_fault *fault);
 
+/* Calls visit with each record of the batch that was read last, until visit returns an error, which
+ * is then returned. */
+int plx_log_batch_records(const struct plx_log_reader *reader,
+                          int (*visit)(void *context, const struct plx_record *record),
+                          void *context, struct plx_fault *fault);
 /* Calls visit with every record from the reader's position on, until visit returns false. The end
  * of the log is no error. */
 int plx_log_each_record(struct plx_log_reader *reader,

@@ -1,18 +1,18 @@
 /* gather.c - see gather.h.
  *
  * It works as Nagle's algorithm does for TCP. The first few small writes go to the device at once.
- * Writes that come while those are under way are held until one of them completes, or until
- * PLX_MANY_WRITES are held. So a shallow queue waits for nothing, and a deep one needs few
+ * Writes that come while those are under way wait until one of them completes, or until
+ * PLX_MANY_WRITES wait. So a shallow queue waits for nothing, and a deep one needs few
  * transfers.
  *
- * GATHER-1  A write is held only while carriers are under way. Each carrier that completes makes
- *     the loop turn, and each turn calls plx_gather_pump(). So every held write goes some day.
+ * GATHER-1  A write waits only while carriers are under way. Each carrier that completes makes
+ *     the loop turn, and each turn calls plx_gather_pump(). So every waiting write goes some day.
  * GATHER-2  No caller relies on an order among writes that are under way. So a large write, which
- *     gains nothing by joining others, goes at once and overtakes the held ones.
+ *     gains nothing by joining others, goes at once and overtakes the waiting ones.
  * GATHER-3  If a transfer of several writes fails, each write is submitted again by itself. So a
  *     write fails only because of its own blocks.
  * Loop: the store's loop.
- * Crash story: none; a held write is not acknowledged.
+ * Crash story: none; a waiting write is not acknowledged.
  */
 #include "engine/loop/gather.h"
 
@@ -79,8 +79,8 @@ static bool fits(const struct plx_carrier *carrier, struct plx_io *io)
            carrier->io.iovcnt + io->iovcnt <= (int)PLX_CARRIER_IOVS;
 }
 
-/* Loads the carrier with the first held write and those that follow it without a gap, and submits
- * it. */
+/* Loads the carrier with the first waiting write and those that follow it without a gap, and
+ * submits it. */
 static void send(struct plx_gather *gather, struct plx_carrier *carrier)
 {
     struct plx_io *last = NULL, *io = gather->head;
@@ -105,7 +105,7 @@ static void send(struct plx_gather *gather, struct plx_carrier *carrier)
     plx_store_submit(gather->store, xfer_of(carrier->first)->volume, &carrier->io);
 }
 
-static bool many_held(const struct plx_gather *gather)
+static bool many_wait(const struct plx_gather *gather)
 {
     unsigned count = 0;
 
@@ -125,7 +125,7 @@ void plx_gather_pump(struct plx_gather *gather)
     for (unsigned i = 0; i < PLX_CARRIERS && gather->head; i++) {
         if (gather->carriers[i].first)
             continue;
-        if (under_way >= PLX_FEW_TRANSFERS && !many_held(gather)) /* GATHER-1 */
+        if (under_way >= PLX_FEW_TRANSFERS && !many_wait(gather)) /* GATHER-1 */
             break;
         send(gather, &gather->carriers[i]);
         under_way++;

@@ -30,7 +30,7 @@ struct plx_carrier {
 
 struct plx_gather {
     struct plx_store *store;
-    struct plx_io *head, *tail; /* held writes, linked by next */
+    struct plx_io *head, *tail; /* waiting writes, linked by next */
     struct plx_carrier carriers[PLX_CARRIERS];
 };
 

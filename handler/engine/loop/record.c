@@ -4,6 +4,9 @@
  *     read does not prove this: the flush of the instance that wrote it may have failed. Its mirror
  *     copy proves it. Without a mirror copy, plx_vdi_record_write_again() rewrites what was read
  *     where it lies and flushes, and only then the other slot may be written.
+ * RECORD-2  Nodes and log that a record leads to are reused only after another record is in force.
+ *     So what was read of them without a lock counts if the record is unchanged afterwards: its
+ *     generation is the same. Otherwise they may look damaged, or as if the log ended there.
  * Loop: the store's loop. Calls are synchronous; the loop runs while they wait.
  * Crash story: a torn slot leaves the other slot, which holds the state before or the same state.
  *   format.h has the steps ("Two slots").
@@ -160,4 +163,25 @@ bool plx_vdi_record_moved(struct plx_store *store, const struct plx_vdi_record *
 
     return plx_vdi_record_read(store, record->slot, &now, &which, NULL) != 0 ||
            now.generation != record->generation;
+}
+
+bool plx_reading_begin(struct plx_reading *reading, struct plx_fault *fault)
+{
+    if (reading->settled || reading->count == PLX_READINGS_MAX)
+        return false;
+    reading->count++;
+    reading->error = plx_vdi_record_read(reading->store, reading->slot, &reading->record,
+                                         &reading->which, fault);
+    reading->settled = reading->error != 0;
+    return !reading->settled;
+}
+
+/* RECORD-2. No other error comes of a disk that moves on. */
+bool plx_reading_end(struct plx_reading *reading, int error)
+{
+    bool doubtful = !error || error == PLX_ERR_CORRUPT || error == PLX_ERR_NOT_FOUND;
+
+    reading->error = error;
+    reading->settled = !doubtful || !plx_vdi_record_moved(reading->store, &reading->record);
+    return reading->settled;
 }

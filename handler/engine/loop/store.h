@@ -52,6 +52,8 @@ struct plx_queue {
     struct plx_task *head, *tail;
 };
 
+#define PLX_WAIT 1 /* not an error: the task stands in a queue and becomes ready later */
+
 void plx_queue_push(struct plx_queue *queue, struct plx_task *task);
 struct plx_task *plx_queue_pop(struct plx_queue *queue);
 
@@ -85,76 +87,6 @@ struct plx_volume {
     struct plx_xfer flush;
 };
 
-/* ---- Open extents (extent.c, alloc.c) ---- */
-
-struct plx_extent {
-    struct plx_extent *next;
-    uint64_t number, base; /* base: the address of its first block */
-    enum plx_extent_type type;
-    enum plx_extent_type asked_as; /* UNUSED: by its number, to free blocks in it */
-    bool ready;                    /* header durable: blocks may be allocated */
-    bool sealed;
-    uint64_t free_blocks;
-    uint64_t cursor; /* where to look for a free block next */
-    uint64_t *bits;  /* 1: allocated */
-    struct plx_extent_page_state {
-        uint64_t generation;
-        uint64_t durable; /* the newest generation that is durable */
-        uint8_t slot;     /* the slot that holds generation */
-        bool dirty;       /* the bitmap in memory is newer */
-        bool unflushed;   /* maybe not durable: goes to the same slot again */
-        bool unmirrored;  /* durable, and its mirror copy is to be written */
-    } * pages;
-    struct plx_xfer xfer; /* of the load */
-    struct plx_join join;
-    struct iovec iov;
-    void *buffer;
-    struct plx_task task;
-    struct plx_store *store;
-    int state; /* LOAD_* (extent_inside.h); -1: leaving, page 0 is written with owner 0 */
-    bool fresh;
-    bool unused;                      /* a page of its header was never used (EXTENT-3) */
-    uint64_t expected;                /* states, as the grant says; 0: not known */
-    uint64_t told;                    /* states that plx_store_extents_risen() told */
-    bool again;                       /* the header is to be rewritten as it was read (EXTENT-2) */
-    struct plx_flush_mark flush_mark; /* before that */
-    uint64_t granted, collections;    /* store->grants, ->collections at the grant */
-    /* Blocks that were handed out since a collection began. NULL: no collection looks at this
-     * extent. */
-    uint64_t *born;
-};
-
-/* The moment at which a block was known to be dead: taken before the record that says so is
- * written. ALLOC-6 compares it with later grants and collections. */
-struct plx_since {
-    uint64_t grants, collections;
-};
-
-#define PLX_BITMAP_ROUND 16u
-
-struct plx_bitmap_sync {
-    struct plx_task task;
-    struct plx_join join;
-    struct plx_queue joining, running; /* who waits for the next pass; for this one */
-    int state, error;
-    struct plx_flush_mark flush_mark; /* when the pass began */
-    struct plx_extent *extent;        /* where the pass is */
-    uint32_t page;
-    unsigned count;
-    uint8_t *buffer; /* PLX_BITMAP_ROUND blocks */
-    struct plx_xfer xfers[PLX_BITMAP_ROUND];
-    struct iovec iovs[PLX_BITMAP_ROUND];
-    struct plx_extent_page_state *written[PLX_BITMAP_ROUND];
-    bool mirroring;
-};
-
-struct plx_wanted {
-    bool asked;
-    uint64_t denied_at_ns; /* monotonic; 0: never */
-    int denied;            /* with this error */
-    unsigned refused;      /* grants in a row that could not be used */
-};
-
 struct plx_store {
     struct plx_env *env;
     struct plx_store_options options;
@@ -162,63 +94,17 @@ struct plx_store {
     struct plx_volume volumes[PLX_VOLUMES_MAX];
     struct plx_extent_range *ranges; /* where extents lie, by their numbers (volume.c) */
     unsigned range_count;
-    uint64_t addr_limit; /* blocks of all volumes: addresses are below this */
-    struct plx_queue ready;
-    struct plx_queue flush_joining, flush_running;
-    struct plx_join flush_join;
-    struct plx_task flush_task;
-    bool flushing;
-    unsigned instants_opening; /* by calls under way; not yet in the list of disks */
-    uint64_t clones_made;
+    uint64_t addr_limit;     /* blocks of all volumes: addresses are below this */
+    struct plx_tick *tick;   /* tick.c */
     uint64_t flush_failures; /* counted: see struct plx_flush_mark */
     int flush_error;         /* of the last failed flush */
     bool fenced;             /* TICK-5: writes and flushes fail from now on */
-    struct plx_io *refused;  /* those I/Os, by io->next; the next turn completes them */
-    /* TICK-6: writes and flushes that wait, in the order in which they came. Of each,
-     * device_private is the device, and device_word the time since when it waits. */
-    struct plx_io *held, *held_last;
-    bool stalled; /* TICK-7 */
     struct plx_cache *cache;
-    struct plx_extent *extents;
-    struct plx_extent *dropped; /* no longer owned; a bitmap pass may still use them */
-    uint64_t free_blocks[PLX_EXTENT_META + 1]; /* ALLOC-4 */
-    struct plx_bitmap_sync bitmap_sync;
-    struct plx_foreign { /* freed blocks in extents that this instance does not own (yet) */
-        uint64_t *addrs;
-        size_t count, capacity;
-        bool asked;
-        uint64_t extent; /* the extent that was asked for */
-    } foreign;
-    uint64_t grants;             /* extents that this instance was given so far */
-    uint64_t collections;        /* the number that plx_store_set_collections() told */
-    struct plx_collect *collect; /* the one that runs in this instance */
-    bool sharing;                /* between plx_share_begin() and its end */
-    struct plx_held_back {       /* freed metadata that comes back later (ALLOC-7) */
-        uint64_t *addrs;
-        size_t count, capacity;
-        bool on, broken; /* broken: some came back early, because room was wanted */
-    } held_back;
-    struct plx_wanted wanted[PLX_EXTENT_META + 1];
-    uint64_t promised; /* ALLOC-8 */
-    struct { /* metadata blocks that are free in memory and still allocated on the store */
-        uint64_t blocks;
-        uint64_t before;       /* those freed before the present bitmap pass began */
-        uint64_t failed_at_ns; /* monotonic, when the last pass failed; 0: it did not */
-    } freed;
-    struct plx_reserve { /* metadata kept for recovery: reserve.h */
-        uint64_t blocks;
-        struct plx_task task;
-        bool passing;           /* a bitmap pass runs to make freed blocks usable */
-        struct plx_vdi *relief; /* the disk whose key frame is written to lower the need */
-    } reserve;
-    struct plx_queue space_waiters;
-    struct plx_queue room_waiters; /* writes that wait until history gives way */
-    struct plx_vdi *vdis;
+    struct plx_allocator *allocator; /* extents and free blocks: space/ */
+    struct plx_disks *disks;         /* what disk/ knows of all of them */
+    struct plx_vdi *vdis;            /* those that are open here */
     struct plx_counters counters;
     void (*pump)(struct plx_store *store); /* starts what waits; every round of a turn calls it */
-    struct plx_loop_part *parts;
-    size_t turn_bytes; /* bytes whose checksums this turn has computed */
-    bool in_tick;
 };
 
 /* ---- The loop ---- */
@@ -232,6 +118,11 @@ struct plx_loop_part {
     struct plx_device *(*device)(const struct plx_loop_part *part, unsigned index);
     struct plx_loop_part *next; /* the loop's */
 };
+/* The loop's part of a store: NOMEM. */
+int plx_tick_init(struct plx_store *store);
+void plx_tick_free(struct plx_store *store);
+/* The turn has computed the checksums of so many bytes (TICK-4). */
+void plx_tick_computed(struct plx_store *store, size_t bytes);
 void plx_loop_join(struct plx_store *store, struct plx_loop_part *part);
 void plx_loop_leave(struct plx_store *store, struct plx_loop_part *part);
 
@@ -316,85 +207,6 @@ int plx_store_flush_sync(struct plx_store *store, struct plx_flush_mark since);
 uint32_t plx_store_device_block(const struct plx_store *store);
 void plx_store_event(struct plx_store *store, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-
-/* ---- Extents and allocation ---- */
-
-#define PLX_WAIT 1 /* not an error: the task stands in a queue and becomes ready later */
-
-/* Allocates up to `want` adjacent blocks. Returns 0, an error, or PLX_WAIT after it has queued the
- * task. A NULL task never waits. */
-int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t want,
-                  struct plx_task *task, uint64_t *ret_addr, uint64_t *ret_count);
-/* The same for data. promised: the caller holds a promise for these blocks, and gets at most
- * `want`. Otherwise it may get more, for later writes, but never blocks that are promised. */
-int plx_alloc_data(struct plx_store *store, uint64_t want, bool promised, struct plx_task *task,
-                   uint64_t *ret_addr, uint64_t *ret_count);
-/* Promises data blocks (ALLOC-8). False: there are not as many now; an extent was asked for. */
-bool plx_alloc_promise(struct plx_store *store, uint64_t blocks);
-/* Whether this many blocks could be promised now, or no further extent is to be expected; asks for
- * one if needed. */
-bool plx_alloc_may_promise(struct plx_store *store, uint64_t blocks);
-/* Promises the blocks even if they are not free: for writes that are acknowledged already. */
-void plx_alloc_owe(struct plx_store *store, uint64_t blocks);
-void plx_alloc_unpromise(struct plx_store *store, uint64_t blocks);
-/* Allocates exactly `want` adjacent data blocks for data that could also stay where it is. So it
- * leaves a quarter of an extent free for writes, and without a task it asks for no extent. */
-int plx_alloc_adjacent(struct plx_store *store, uint64_t want, struct plx_task *task,
-                       uint64_t *ret_addr);
-/* Allocates exactly one log segment. */
-int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *ret_addr);
-int plx_alloc_segment_sync(struct plx_store *store, uint64_t *ret_addr);
-/* Frees blocks in extents that this instance has owned since the blocks were allocated. */
-void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count);
-/* Frees a dead block if ALLOC-6 allows it. If nobody owns the block's extent, this instance asks
- * for the extent first. All other dead blocks are left to a collection. */
-void plx_alloc_free_dead(struct plx_store *store, uint64_t addr, const struct plx_since *since);
-struct plx_since plx_store_since(const struct plx_store *store);
-/* Begins and ends holding back (ALLOC-7): metadata that is freed in between stays allocated. False
- * at the end: some blocks came back early, because room was wanted. */
-void plx_alloc_hold_back(struct plx_store *store);
-bool plx_alloc_let_go(struct plx_store *store);
-/* Room is wanted: the held back blocks come back now. True if there were any. */
-bool plx_alloc_give_way(struct plx_store *store);
-/* Asks for an extent in which freed blocks lie. Called once in every turn. */
-void plx_alloc_foreign_pump(struct plx_store *store);
-/* The environment has answered: the blocks are freed, or forgotten if the extent did not come. */
-void plx_alloc_foreign_answered(struct plx_store *store, uint64_t extent);
-/* Marks blocks as allocated, for replay. Skips extents that this instance does not own, because it
- * allocates nothing there. */
-void plx_alloc_mark(struct plx_store *store, uint64_t addr, uint64_t count);
-uint64_t plx_alloc_free_blocks(const struct plx_store *store, enum plx_extent_type type);
-/* Queues the task until an extent arrives or space is freed (PLX_WAIT). If neither is to be
- * expected: NOSPACE, or the reason why the last extent did not come. */
-int plx_alloc_wait(struct plx_store *store, enum plx_extent_type type, struct plx_task *task);
-/* Whether a data or metadata extent has been asked for and not answered. */
-bool plx_alloc_asks(const struct plx_store *store);
-/* No extent came: the next one is asked for only after a while. */
-void plx_alloc_denied(struct plx_store *store, enum plx_extent_type type, int error);
-/* The extent that came was of no use. Asks for another one, unless there were too many such. */
-void plx_alloc_refused(struct plx_store *store, enum plx_extent_type type, int error);
-void plx_alloc_wake(struct plx_store *store);  /* space was freed: all waiters look again */
-void plx_alloc_grown(struct plx_store *store); /* the store is larger: refusals are forgotten */
-/* Asks for one more extent if fewer than `blocks` blocks are free and not promised (ALLOC-5). */
-void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type, uint64_t blocks);
-
-struct plx_extent *plx_extent_find(const struct plx_store *store, uint64_t number);
-void plx_extent_free_all(struct plx_store *store);
-/* Makes blocks of the extent available, or no longer so. */
-void plx_extent_set_ready(struct plx_extent *extent, bool ready);
-/* Begins or ends noting which blocks owned extents hand out. NOMEM. */
-int plx_extent_note_born(struct plx_store *store);
-void plx_extent_forget_born(struct plx_store *store);
-/* Whether the block was handed out since then. True also where nothing was noted. */
-bool plx_extent_used_again(const struct plx_store *store, uint64_t addr);
-/* An extent's bitmap, from memory or from the store. ret_bits has room for one bit per block. */
-int plx_extent_read_bits(struct plx_store *store, uint64_t number, uint64_t *ret_bits,
-                         struct plx_fault *fault);
-/* Joins the next bitmap pass, which writes every dirty page and flushes. The task becomes ready
- * with the pass's error. */
-void plx_bitmap_sync(struct plx_store *store, struct plx_task *task);
-int plx_bitmap_sync_run(struct plx_store *store);
-void plx_bitmap_sync_init(struct plx_store *store);
 
 uint64_t plx_log_segment_bytes(const struct plx_store *store);
 uint32_t plx_vdi_slot_count(const struct plx_store *store);

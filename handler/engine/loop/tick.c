@@ -1,7 +1,7 @@
 /* tick.c - the loop: tasks, device I/O in store addresses, flushing.
  *
  * One turn of the loop (plx_store_tick) does, in this order:
- *   1. env->tick: the environment submits requests and grants extents. Held writes go (TICK-6).
+ *   1. env->tick: the environment submits requests and grants extents. Waiting writes go (TICK-6).
  *   2. Devices are polled: completed I/Os make tasks ready. Refused I/Os complete, too (TICK-5).
  *   3. Rounds: ready tasks run, then store->pump (store.c) starts what waits, until no task is
  *      ready or the turn is long enough (TICK-4).
@@ -23,10 +23,10 @@
  * TICK-5  After plx_store_fence() a device gets only reads from this store. Writes and flushes
  *     fail with FENCED in the next turn, because another host has taken the store over.
  * TICK-6  A write or flush goes to a device of the store only when env->writes_wait() lets it.
- *     Until then it is held: no device has it, each turn asks again, and a fence refuses it
+ *     Until then it waits: no device has it, each turn asks again, and a fence refuses it
  *     (TICK-5). Reads go on, and so does what a part does with devices of its own. Nobody sleeps
- *     on a device for what is held (plx_store_wait(), plx_store_under_way()), since no device
- *     would wake him. Writes that are held have no order among each other, as any that are under
+ *     on a device for what waits (plx_store_wait(), plx_store_under_way()), since no device
+ *     would wake him. Writes that wait have no order among each other, as any that are under
  *     way (GATHER-2), and a flush covers none of them (TICK-2).
  * TICK-7  A synchronous call that waits for a device keeps the loop, so whoever brings a request
  *     meanwhile waits for its next turn (loop.c in handler/tcmu). Where a part might serve such a
@@ -47,6 +47,24 @@
 #define ROUNDS_MAX 64u /* rounds of one turn; then other threads get theirs */
 #define TURN_BYTES (256u << 10)
 #define STALLED_NS 500000000u
+
+/* The state of the loop. */
+struct plx_tick {
+    struct plx_store *store;
+    struct plx_queue ready;
+    struct plx_queue flush_joining, flush_running;
+    struct plx_join flush_join;
+    struct plx_task flush_task;
+    bool flushing;
+    struct plx_io *refused; /* TICK-5: by io->next; the next turn completes them */
+    /* TICK-6: writes and flushes that wait, in the order in which they came. Of each,
+     * device_private is the device, and device_word the time since when it waits. */
+    struct plx_io *waiting, *waiting_last;
+    bool stalled; /* TICK-7 */
+    struct plx_loop_part *parts;
+    size_t turn_bytes; /* bytes whose checksums this turn has computed */
+    bool in_tick;
+};
 
 /* ---- Tasks ---- */
 
@@ -86,7 +104,7 @@ struct plx_task *plx_queue_pop(struct plx_queue *queue)
 
 void plx_task_ready(struct plx_store *store, struct plx_task *task)
 {
-    push(&store->ready, task);
+    push(&store->tick->ready, task);
 }
 
 void plx_queue_wake(struct plx_store *store, struct plx_queue *queue, int error)
@@ -102,14 +120,19 @@ void plx_queue_wake(struct plx_store *store, struct plx_queue *queue, int error)
 /* TICK-4 */
 static bool turn_ends(const struct plx_store *store)
 {
-    return store->turn_bytes >= TURN_BYTES;
+    return store->tick->turn_bytes >= TURN_BYTES;
+}
+
+void plx_tick_computed(struct plx_store *store, size_t bytes)
+{
+    store->tick->turn_bytes += bytes;
 }
 
 static void run_ready(struct plx_store *store)
 {
     struct plx_task *task;
 
-    while (!turn_ends(store) && (task = plx_queue_pop(&store->ready)) != NULL)
+    while (!turn_ends(store) && (task = plx_queue_pop(&store->tick->ready)) != NULL)
         task->step(task);
 }
 
@@ -174,15 +197,15 @@ void plx_store_prepare(struct plx_store *store, struct plx_xfer *xfer, enum plx_
 /* TICK-5. Completed by the next turn: the submitter does not expect it to complete at once. */
 static void refuse(struct plx_store *store, struct plx_io *io)
 {
-    io->next = store->refused;
-    store->refused = io;
+    io->next = store->tick->refused;
+    store->tick->refused = io;
 }
 
 static void complete_refused(struct plx_store *store)
 {
-    struct plx_io *io = store->refused;
+    struct plx_io *io = store->tick->refused;
 
-    store->refused = NULL;
+    store->tick->refused = NULL;
     while (io) {
         struct plx_io *next = io->next;
 
@@ -197,23 +220,24 @@ void plx_store_fence(struct plx_store *store)
     store->fenced = true;
 }
 
-/* ---- Held (TICK-6) ---- */
+/* ---- Writes that wait (TICK-6) ---- */
 
 static bool has_to_wait(struct plx_store *store, uint64_t since_ns)
 {
     return !store->fenced && store->env->writes_wait(store->env, since_ns);
 }
 
-static void hold(struct plx_store *store, unsigned volume, struct plx_io *io, uint64_t since_ns)
+static void put_off(struct plx_store *store, unsigned volume, struct plx_io *io, uint64_t since_ns)
 {
+    struct plx_tick *tick = store->tick;
     io->device_private = store->volumes[volume].device;
     io->device_word = since_ns;
     io->next = NULL;
-    if (store->held)
-        store->held_last->next = io;
+    if (tick->waiting)
+        tick->waiting_last->next = io;
     else
-        store->held = io;
-    store->held_last = io;
+        tick->waiting = io;
+    tick->waiting_last = io;
 }
 
 static void hand_over(struct plx_store *store, struct plx_device *device, struct plx_io *io)
@@ -224,12 +248,13 @@ static void hand_over(struct plx_store *store, struct plx_device *device, struct
         device->ops->submit(device, io);
 }
 
-static void let_held_go(struct plx_store *store)
+static void let_waiting_go(struct plx_store *store)
 {
+    struct plx_tick *tick = store->tick;
     struct plx_io *io;
 
-    while ((io = store->held) != NULL && !has_to_wait(store, io->device_word)) {
-        store->held = io->next;
+    while ((io = tick->waiting) != NULL && !has_to_wait(store, io->device_word)) {
+        tick->waiting = io->next;
         hand_over(store, io->device_private, io);
     }
 }
@@ -241,7 +266,7 @@ static void submit_io(struct plx_store *store, unsigned volume, struct plx_io *i
     if (io->op != PLX_IO_READ && store->env->writes_wait) {
         now_ns = store->env->boot_ns(store->env);
         if (has_to_wait(store, now_ns)) {
-            hold(store, volume, io, now_ns);
+            put_off(store, volume, io, now_ns);
             return;
         }
     }
@@ -297,7 +322,7 @@ int plx_store_write_at_sync(struct plx_store *store, enum plx_io_kind kind, uint
 void plx_store_flush(struct plx_store *store, struct plx_task *task, struct plx_flush_mark since)
 {
     if (!plx_flush_failed_since(store, since)) {
-        plx_queue_push(&store->flush_joining, task);
+        plx_queue_push(&store->tick->flush_joining, task);
         return;
     }
     task->error = store->flush_error;
@@ -306,16 +331,17 @@ void plx_store_flush(struct plx_store *store, struct plx_task *task, struct plx_
 
 static void flush_finished(struct plx_task *flush_task)
 {
-    struct plx_store *store = PLX_CONTAINER(flush_task, struct plx_store, flush_task);
-    int error = store->flush_join.error;
+    struct plx_tick *tick = PLX_CONTAINER(flush_task, struct plx_tick, flush_task);
+    struct plx_store *store = tick->store;
+    int error = tick->flush_join.error;
 
-    store->flushing = false;
-    plx_queue_wake(store, &store->flush_running, error);
+    tick->flushing = false;
+    plx_queue_wake(store, &tick->flush_running, error);
     if (!error)
         return;
     store->flush_failures++;
     store->flush_error = error;
-    plx_queue_wake(store, &store->flush_joining,
+    plx_queue_wake(store, &tick->flush_joining,
                    error); /* TICK-2: may have lost their writes, too */
 }
 
@@ -332,13 +358,13 @@ static void flush_done(struct plx_io *io)
 
 static void flush_start(struct plx_store *store)
 {
-    if (store->flushing || !store->flush_joining.head)
+    struct plx_tick *tick = store->tick;
+    if (tick->flushing || !tick->flush_joining.head)
         return;
-    store->flushing = true;
-    store->flush_running = store->flush_joining; /* TICK-2: later ones wait for the next */
-    store->flush_joining = (struct plx_queue){0};
-    store->flush_task.step = flush_finished;
-    store->flush_join = (struct plx_join){.pending = 1, .task = &store->flush_task};
+    tick->flushing = true;
+    tick->flush_running = tick->flush_joining; /* TICK-2: later ones wait for the next */
+    tick->flush_joining = (struct plx_queue){0};
+    tick->flush_join = (struct plx_join){.pending = 1, .task = &tick->flush_task};
     for (unsigned i = 0; i < store->info.volumes; i++) {
         struct plx_volume *volume = &store->volumes[i];
 
@@ -346,15 +372,15 @@ static void flush_start(struct plx_store *store)
             continue;
         volume->dirty = false;
         volume->under_way++;
-        store->flush_join.pending++;
+        tick->flush_join.pending++;
         store->counters.device_flushes++;
         volume->flush.store = store;
-        volume->flush.join = &store->flush_join;
+        volume->flush.join = &tick->flush_join;
         volume->flush.volume = i;
         volume->flush.io = (struct plx_io){.op = PLX_IO_FLUSH, .done = flush_done};
         submit_io(store, i, &volume->flush.io);
     }
-    join_done(store, &store->flush_join, 0);
+    join_done(store, &tick->flush_join, 0);
 }
 
 void plx_waiter_step(struct plx_task *task)
@@ -386,22 +412,39 @@ int plx_store_flush_others(struct plx_store *store)
 
 /* ---- The loop ---- */
 
+int plx_tick_init(struct plx_store *store)
+{
+    store->tick = calloc(1, sizeof *store->tick);
+    if (!store->tick)
+        return PLX_ERR_NOMEM;
+    store->tick->store = store;
+    store->tick->flush_task.step = flush_finished;
+    return 0;
+}
+
+void plx_tick_free(struct plx_store *store)
+{
+    free(store->tick);
+    store->tick = NULL;
+}
+
 bool plx_store_tick(struct plx_store *store)
 {
+    struct plx_tick *tick = store->tick;
     unsigned rounds = 0;
     bool more = false;
 
-    PLX_ASSERT(!store->in_tick); /* TICK-3 */
-    store->in_tick = true;
+    PLX_ASSERT(!tick->in_tick); /* TICK-3 */
+    tick->in_tick = true;
     if (store->env->tick)
         store->env->tick(store->env);
-    let_held_go(store);
-    store->turn_bytes = 0;
+    let_waiting_go(store);
+    tick->turn_bytes = 0;
     for (unsigned i = 0; i < store->info.volumes; i++) {
         struct plx_device *device = store->volumes[i].device;
 
         if (store->volumes[i].under_way && device->ops->poll(device, false) > 0)
-            store->stalled = false;
+            tick->stalled = false;
     }
     complete_refused(store);
     /* What a pump wakes may leave more to pump. All of it must be started before the loop sleeps,
@@ -409,8 +452,8 @@ bool plx_store_tick(struct plx_store *store)
     do {
         run_ready(store);
         store->pump(store);
-    } while (store->ready.head && rounds++ < ROUNDS_MAX && !turn_ends(store));
-    for (struct plx_loop_part *part = store->parts; part; part = part->next)
+    } while (tick->ready.head && rounds++ < ROUNDS_MAX && !turn_ends(store));
+    for (struct plx_loop_part *part = tick->parts; part; part = part->next)
         more = part->turn(part) || more;
     flush_start(store);
     for (unsigned i = 0; i < store->info.volumes; i++) {
@@ -419,8 +462,8 @@ bool plx_store_tick(struct plx_store *store)
         if (store->volumes[i].under_way)
             more = device->ops->kick(device) || more;
     }
-    store->in_tick = false;
-    return more || store->ready.head != NULL || store->refused;
+    tick->in_tick = false;
+    return more || tick->ready.head != NULL || tick->refused;
 }
 
 /* Whether a volume has completed something. *ret_under_way: one had anything to complete. */
@@ -433,10 +476,10 @@ static bool wait_for_volumes(struct plx_store *store, bool sleep, bool *ret_unde
         if (!volume->under_way)
             continue;
         *ret_under_way = true;
-        /* The I/O that is under way may not complete soon: writes are held (gather.c, TICK-6), or
+        /* The I/O that is under way may not complete soon: writes wait (gather.c, TICK-6), or
          * the device takes its time. */
         if (volume->device->ops->poll(volume->device, sleep) > 0) {
-            store->stalled = false;
+            store->tick->stalled = false;
             return true;
         }
     }
@@ -445,22 +488,22 @@ static bool wait_for_volumes(struct plx_store *store, bool sleep, bool *ret_unde
 
 void plx_store_wait(struct plx_store *store)
 {
+    struct plx_tick *tick = store->tick;
     struct plx_env *env = store->env;
-    bool sleep = !store->held && !store->stalled, under_way;
+    bool sleep = !tick->waiting && !tick->stalled, under_way;
     uint64_t begun_ns = 0;
 
-    for (struct plx_loop_part *part = store->parts; part; part = part->next)
+    for (struct plx_loop_part *part = tick->parts; part; part = part->next)
         if (part->under_way(part)) {
             part->wait(part);
             return;
         }
-    if (store->parts)
+    if (tick->parts)
         begun_ns = env->monotonic_ns(env);
     if (wait_for_volumes(store, sleep, &under_way))
         return;
     if (under_way && sleep)
-        store->stalled =
-            store->parts && env->monotonic_ns(env) - begun_ns >= STALLED_NS; /* TICK-7 */
+        tick->stalled = tick->parts && env->monotonic_ns(env) - begun_ns >= STALLED_NS; /* TICK-7 */
     else if (env->idle)
         env->idle(env);
 }
@@ -481,13 +524,13 @@ void plx_store_run_until_true(struct plx_store *store, const bool *done)
 
 void plx_loop_join(struct plx_store *store, struct plx_loop_part *part)
 {
-    part->next = store->parts;
-    store->parts = part;
+    part->next = store->tick->parts;
+    store->tick->parts = part;
 }
 
 void plx_loop_leave(struct plx_store *store, struct plx_loop_part *part)
 {
-    struct plx_loop_part **link = &store->parts;
+    struct plx_loop_part **link = &store->tick->parts;
 
     while (*link != part)
         link = &(*link)->next;
@@ -506,7 +549,7 @@ struct plx_device *plx_store_any_device(const struct plx_store *store, unsigned 
 
     if (device)
         return device;
-    for (const struct plx_loop_part *part = store->parts; part; part = part->next)
+    for (const struct plx_loop_part *part = store->tick->parts; part; part = part->next)
         for (unsigned i = 0; (device = part->device(part, i)) != NULL; i++)
             if (!left--)
                 return device;
@@ -538,7 +581,9 @@ bool plx_store_take_turns(struct plx_store *store, const struct plx_turns *turns
 
 bool plx_store_busy(const struct plx_store *store)
 {
-    return store->ready.head || store->flushing || store->flush_joining.head || store->held ||
+    const struct plx_tick *tick = store->tick;
+
+    return tick->ready.head || tick->flushing || tick->flush_joining.head || tick->waiting ||
            plx_store_under_way(store) > 0;
 }
 
@@ -546,9 +591,9 @@ unsigned plx_store_under_way(const struct plx_store *store)
 {
     unsigned count = 0;
 
-    for (unsigned i = 0; i < store->info.volumes && !store->held; i++)
+    for (unsigned i = 0; i < store->info.volumes && !store->tick->waiting; i++)
         count += store->volumes[i].under_way;
-    for (const struct plx_loop_part *part = store->parts; part; part = part->next)
+    for (const struct plx_loop_part *part = store->tick->parts; part; part = part->next)
         count += part->under_way(part);
     return count;
 }

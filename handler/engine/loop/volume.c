@@ -203,9 +203,22 @@ int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *
     return error;
 }
 
+/* Both slots of a record or of an extent's first page. */
+static int pair_is_used(struct plx_device *device, uint64_t offset, bool *ret_used,
+                        struct plx_fault *fault)
+{
+    uint8_t pair[2 * PLX_BLOCK_SIZE];
+    int error = plx_volume_io(device, PLX_IO_READ, offset, pair, sizeof pair);
+
+    if (error)
+        return plx_fault_set(fault, error, "%s: cannot be read: %s", device->name,
+                             plx_error_text(error));
+    *ret_used = pair[0] || memcmp(pair, pair + 1, sizeof pair - 1) != 0;
+    return 0;
+}
+
 int plx_superblock_was_used(struct plx_device *device, bool *ret_used, struct plx_fault *fault)
 {
-    uint8_t page[2 * PLX_BLOCK_SIZE];
     struct plx_volume volume;
     int error = plx_superblock_read(device, &volume, fault);
     uint64_t bytes = error ? 0 : volume.super.extent_blocks << PLX_BLOCK_SHIFT;
@@ -213,13 +226,11 @@ int plx_superblock_was_used(struct plx_device *device, bool *ret_used, struct pl
     *ret_used = false;
     for (uint64_t i = 1; !error && !*ret_used && i < volume.super.range[0].extents &&
                          (i + 1) * bytes <= device->bytes;
-         i++) {
-        error = plx_volume_io(device, PLX_IO_READ, i * bytes, page, sizeof page);
-        if (error)
-            return plx_fault_set(fault, error, "%s: cannot be read: %s", device->name,
-                                 plx_error_text(error));
-        *ret_used = page[0] || memcmp(page, page + 1, sizeof page - 1) != 0;
-    }
+         i++)
+        error = pair_is_used(device, i * bytes, ret_used, fault);
+    for (uint64_t i = 0; !error && !*ret_used && i < volume.super.vdi_slots; i++)
+        error =
+            pair_is_used(device, (PLX_VDI_TABLE_BLOCK + 2 * i) * PLX_BLOCK_SIZE, ret_used, fault);
     return error;
 }
 

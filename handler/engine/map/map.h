@@ -22,7 +22,7 @@
 #ifndef PLX_MAP_H
 #define PLX_MAP_H
 
-#include "engine/loop/store.h"
+#include "engine/space/allocator.h"
 #include "engine/map/overlay.h"
 
 /* Blocks that nothing maps any more. They may be freed once a key frame without them is durable. */

@@ -15,7 +15,7 @@
 #ifndef PLX_TREE_H
 #define PLX_TREE_H
 
-#include "engine/loop/store.h"
+#include "engine/space/allocator.h"
 #include "engine/map/map.h"
 
 #define PLX_TREE_BUFFER 32u /* nodes that are written at once */

@@ -56,7 +56,7 @@ int plx_treewalk_entry(const struct plx_treewalk *walk, struct plx_subtree tree,
     return 0;
 }
 
-struct range {
+struct walk_range {
     uint64_t first, end;
     int (*visit)(void *argument, uint64_t vblock, uint64_t entry);
     void *argument;
@@ -64,7 +64,7 @@ struct range {
 
 /* first: the virtual block at which the subtree begins. */
 static int each(const struct plx_treewalk *walk, struct plx_subtree tree, uint64_t first,
-                const struct range *range)
+                const struct walk_range *range)
 {
     unsigned shift = (tree.levels - 1) * PLX_NODE_SHIFT;
     const void *node;
@@ -98,7 +98,7 @@ int plx_treewalk_each(const struct plx_treewalk *walk, struct plx_subtree tree, 
                       uint64_t count, int (*visit)(void *argument, uint64_t vblock, uint64_t entry),
                       void *argument)
 {
-    struct range range = {vblock, vblock + count, visit, argument};
+    struct walk_range range = {vblock, vblock + count, visit, argument};
 
     return each(walk, tree, 0, &range);
 }

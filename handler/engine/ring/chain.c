@@ -255,7 +255,8 @@ static void fill(struct plx_ring_chain *chain, struct plx_ring_flight *flight, u
         push(&flight->items, &flight->last_item, item);
         if (bytes) {
             item->record.hash =
-                plx_ring_data_hash(&chain->ring->id, take_blocks(flight, item, pieces), bytes);
+                plx_ring_blocks_hash(&chain->ring->id, take_blocks(flight, item, pieces),
+                                     item->record.blocks, item->ret_sums);
             item->place = (struct plx_ring_place){offset + data_at, (uint32_t)item->record.blocks,
                                                   item->record.hash};
         }
@@ -376,7 +377,7 @@ static bool form(struct plx_ring_chain *chain)
     uint32_t count = 0;
     bool header = false, own;
 
-    if (!flight || ring->resilver.held || chain->cancelled) /* RESILVER-4, CHAIN-9 */
+    if (!flight || ring->resilver.paused || chain->cancelled) /* RESILVER-4, CHAIN-9 */
         return false;
     if (chain->proving)
         return form_proof(chain, flight);
@@ -522,7 +523,7 @@ static bool settle(struct plx_ring_chain *chain)
 }
 
 /* CHAIN-4 */
-static bool held(const struct plx_ring_chain *chain)
+static bool must_wait(const struct plx_ring_chain *chain)
 {
     const struct plx_ring *ring = chain->ring;
 
@@ -534,7 +535,7 @@ static bool deliver(struct plx_ring_chain *chain)
     struct plx_ring_item *item;
     bool any = false;
 
-    while ((item = chain->durable) != NULL && !held(chain)) {
+    while ((item = chain->durable) != NULL && !must_wait(chain)) {
         chain->durable = item->next;
         chain->done_seq = item->seq;
         any = true;

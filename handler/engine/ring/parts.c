@@ -137,6 +137,21 @@ void plx_ring_part_settle(struct plx_ring *ring, uint32_t segment, const struct 
         plx_ring_part_free(ring, segment);
 }
 
+bool plx_ring_went_on_without(const struct plx_ring *ring, const struct plx_uuid *vdi,
+                              const struct plx_ring_position *record)
+{
+    bool did = false;
+
+    for (uint32_t s = 0; s < ring->segments; s++)
+        for (unsigned m = 0; m < ring->count; m++) {
+            const struct plx_ring_segment *head = &ring->parts[s].head[m];
+
+            did |= names(&ring->parts[s], m, vdi) && head->epoch > record->epoch &&
+                   head->first_seq <= record->seq;
+        }
+    return did;
+}
+
 /* ---- Proofs ---- */
 
 static bool has_proof(const struct plx_ring_part *part, unsigned m, const struct plx_uuid *vdi,
@@ -247,7 +262,7 @@ void plx_ring_each_disk(const struct plx_ring *ring,
 
 void plx_ring_scan_begin(struct plx_ring *ring)
 {
-    while (ring->resilver.held)
+    while (ring->resilver.paused)
         plx_ring_run(ring);
     ring->scans++;
 }

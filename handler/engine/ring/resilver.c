@@ -47,8 +47,9 @@ static int check_device(struct plx_ring *ring, struct plx_device *device, bool r
                              "%s: there is a ring, whose writes may not be on the store yet",
                              device->name);
     if (device->bytes < plx_ring_offset(ring, ring->segments))
-        return plx_fault_set(fault, PLX_ERR_INVALID, "%s: the ring's other member is larger",
-                             device->name);
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%s: too small: a member of this ring needs %llu bytes", device->name,
+                             (unsigned long long)plx_ring_offset(ring, ring->segments));
     return 0;
 }
 
@@ -125,7 +126,7 @@ static void end(struct plx_ring *ring, int error)
 
     free(r->buffer);
     r->buffer = NULL;
-    r->held = false;
+    r->paused = false;
     r->error = error;
     r->state = PLX_RESILVER_NONE;
     if (error)
@@ -237,12 +238,12 @@ static bool choose(struct plx_ring *ring)
 {
     struct plx_ring_resilver *r = &ring->resilver;
 
-    if (!r->held && !ring->scans &&
+    if (!r->paused && !ring->scans &&
         (!r->left || (r->passes && r->left <= FEW) || r->passes >= PASSES_MAX))
-        r->held = true;
-    if (r->held && !is_quiet(ring))
+        r->paused = true;
+    if (r->paused && !is_quiet(ring))
         return false;
-    if (!r->left && r->held) {
+    if (!r->left && r->paused) {
         r->state = PLX_RESILVER_JOINING;
         join(ring);
         return true;

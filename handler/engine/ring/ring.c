@@ -15,6 +15,10 @@
  *     must pass the gate again. A generation without that room begins anew. It only tells which of
  *     a member's two slots is newer, so a ring that was forged or damaged so need not be refused,
  *     with the writes on it.
+ * RING-7  Of a member that failed beside the survivor it is known that the survivor has all that it
+ *     holds and that was acknowledged. Of one that was missing, and is left by the operator's word,
+ *     nobody knows. So the superblock says that the ring has left a member that way, for as long as
+ *     the ring lasts: any such member may come back at any time.
  * Loop: this is the ring's part of the caller's loop.
  * Crash story: creating a ring erases old superblocks first and writes the new ones last. A crash
  *   leaves no ring, or a superblock on the first member alone, which is refused.
@@ -199,7 +203,7 @@ static int may_be_alone(const struct plx_ring *ring, const char *why, struct plx
                              "%.200s: the ring was being copied to it when that was cut off, and "
                              "the other member is missing%s%.200s",
                              name, why[0] ? ": " : "", why);
-    if (super->members == 1 || super->alone || ring->options.alone ||
+    if (super->members == 1 || super->alone || ring->options.alone || ring->options.complete ||
         ring->options.read_only) /* RING-2 */
         return 0;
     return plx_fault_set(fault, PLX_ERR_MISSING,
@@ -246,6 +250,8 @@ static int begin_writing(struct plx_ring *ring, struct plx_fault *fault)
         if (ring->count < super.members && !super.alone) {
             plx_ring_super_leave_set(ring, &super);
             super.alone = true;
+            if (!ring->options.complete)
+                super.compatible |= PLX_RING_LEFT_BY_WORD; /* RING-7 */
         }
         if (!plx_counter_has_room(super.generation)) /* RING-6 */
             error = plx_ring_super_count_anew(ring, m);
@@ -345,6 +351,8 @@ void plx_ring_get_info(const struct plx_ring *ring, struct plx_ring_info *ret_in
     for (uint32_t s = 0; s < ring->segments; s++) {
         info.bad_segments += ring->parts[s].use == PLX_RING_BAD;
         info.unknown_segments += ring->parts[s].use == PLX_RING_UNKNOWN;
+        for (unsigned m = 0; m < ring->count && ring->parts[s].use != PLX_RING_BAD; m++)
+            info.bad_headers[m] += !ring->members[m].lost && !ring->parts[s].whole[m];
     }
     *ret_info = info;
 }
@@ -394,6 +402,19 @@ void plx_ring_read(struct plx_ring *ring, struct plx_ring_read *read)
     submit_read(ring, read);
 }
 
+static bool is_intact(const struct plx_ring_read *read)
+{
+    const struct plx_uuid *id = &read->ring->id;
+    const uint8_t *blocks = read->buffer;
+
+    if (!read->sums)
+        return plx_ring_blocks_hash(id, blocks, read->place.blocks, NULL) == read->place.hash;
+    for (uint32_t i = 0; i < read->place.blocks; i++)
+        if (plx_ring_blocks_hash(id, blocks + i * PLX_BLOCK_SIZE, 1, NULL) != read->sums[i])
+            return false;
+    return true;
+}
+
 static bool reads_end(struct plx_ring *ring)
 {
     struct plx_ring_read *read = ring->reads, *next;
@@ -404,8 +425,7 @@ static bool reads_end(struct plx_ring *ring)
         int error = read->io.result;
 
         next = read->io.next ? read->io.next->owner : NULL;
-        if (!error &&
-            plx_ring_data_hash(&ring->id, read->buffer, read->iov.iov_len) != read->place.hash)
+        if (!error && !is_intact(read))
             error = PLX_ERR_CORRUPT;
         if (error && !read->error && ring->count > 1) { /* the other one may have it */
             read->error = error;

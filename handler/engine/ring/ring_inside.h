@@ -153,9 +153,9 @@ struct plx_ring_resilver {
     size_t bytes;  /* that are being copied */
     uint32_t left; /* segments that are not copied as they are now */
     unsigned passes;
-    bool held; /* no batch is formed (RESILVER-4) */
-    bool stop; /* the ring is being closed */
-    int error; /* why the last one failed */
+    bool paused; /* no batch is formed (RESILVER-4) */
+    bool stop;   /* the ring is being closed */
+    int error;   /* why the last one failed */
     uint8_t *buffer;
     struct plx_ring_join join;
     struct plx_ring_xfer xfers[PLX_RING_MEMBERS];

@@ -2,7 +2,7 @@
  * other parts are in
  *
  *    ringed_open.c      opened with the disk's records on the ring, closed
- *    ringed_requests.c  what comes: taken, queued, held
+ *    ringed_requests.c  what comes: taken, queued, put off
  *    ringed_append.c    becomes records, and is acknowledged
  *    ringed_index.c     which record has a block's newest contents
  *    ringed_read.c      reads through that
@@ -14,14 +14,14 @@
  *
  *    state     waits for                                    mark   changes     drains
  *  1 OFF       plx_ringed_turn()                            none   the disk's  -
- *  2 QUIET     changes that the disk was handed to end      none   are held    -
- *  3 FLUSH     them to be durable                           none   are held    -
- *  4 PROVE     the ring to have a new proof                 none   are held    -
- *  5 MARK      the record to name the ring, in both slots   either are held    -
+ *  2 QUIET     changes that the disk was handed to end      none   wait        -
+ *  3 FLUSH     them to be durable                           none   wait        -
+ *  4 PROVE     the ring to have a new proof                 none   wait        -
+ *  5 MARK      the record to name the ring, in both slots   either wait        -
  *  6 ON        plx_ringed_turn(), or the ring to stop       set    the ring's  yes
  *  7 SLOW      1 MiB to be left                             set    the ring's  yes
- *  8 EMPTY     nothing to be left                           set    are held    yes
- *  9 UNMARK    the record to name no ring; then OFF         either are held    -
+ *  8 EMPTY     nothing to be left                           set    wait        yes
+ *  9 UNMARK    the record to name no ring; then OFF         either wait        -
  *    STOPPED   the disk to be closed                        any    fail        -
  * A disk whose record has a mark already is opened in QUIET. It keeps that mark up to MARK, and
  * drains in PROVE if the ring has no room for the proof.
@@ -33,17 +33,19 @@
  * RINGED-2  A change is acknowledged when its records are durable on all members of the ring, and
  *     so is all that came before. If the disk has stopped by then, it is not: the ring may not be
  *     the one that counts any more.
- * RINGED-3  While the disk has a mark, all changes become records. Whenever the mark is set or
- *     removed, there is an instant at which no change is in progress, in the ring or in the disk.
- *     So the changes from before that period, the records, and the changes from after it have one
- *     order.
- * RINGED-4  The mark goes only when the store has all that was acknowledged. If the ring stops,
- *     that is drained from memory, or from the ring as far as it can be read. Then requests that
- *     the ring has not acknowledged are passed to the disk as ordinary requests. While there is a
- *     mark, they get no record numbers: with a position beyond the ring's end, the ring would look
- *     like an older copy of itself. When the mark is removed, the position is raised to the disk's
- *     epoch and the last number given. So records that the ring may have of these requests, or
- *     behind a hole of an earlier epoch, do not count as newer than the store (RINGED-10).
+ * RINGED-3  While the disk has a mark, its changes become records. One that goes to the disk itself
+ *     (RINGED_REQUESTS-3) does so when the store has all records, and there are no new ones until
+ *     it has ended. Whenever the mark is set or removed, there is an instant at which no change is
+ *     in progress, in the ring or in the disk. So the changes from before that period, the records
+ *     and what came between them, and the changes from after it have one order.
+ * RINGED-4  The mark goes only when the store has all that was acknowledged. If the ring stops, the
+ *     acknowledged records are drained from memory, or from the ring where it can be read. Then
+ *     requests that the ring has not acknowledged are passed to the disk as ordinary requests.
+ *     While there is a mark, no such request gets a record number: with a position beyond the
+ *     ring's end, the ring would look like an older copy of itself. When the mark is removed, the
+ *     position is raised to the disk's epoch and the last number given. The ring may still have
+ *     records of these requests, and records behind a hole of an earlier epoch. With the raised
+ *     position neither counts as newer than the store (RINGED-10).
  * RINGED-5  The store has the newest contents of every block that is not in the index.
  * RINGED-6  Within an epoch of the disk the numbers of its records go on. So a chain stays open
  *     while its disk is, on or off, or else the ring forgets the disk (plx_ring_forget()) before
@@ -52,7 +54,7 @@
  *     is not opened with it: snapshots follow each other, and all lies within the disk.
  * RINGED-8  `since` is the epoch in which the disk got its mark, however often it was opened since:
  *     all records of these epochs are claimed.
- * RINGED-9  What is held until the mark has gone does not wait for ever: when the record could not
+ * RINGED-9  What waits until the mark has gone does not wait for ever: when the record could not
  *     be written ATTEMPTS_MAX times, it fails, as it would without a ring. The mark is tried on.
  * RINGED-10  A disk without a mark does not use a ring with records of it that are newer than its
  *     position. They were given up while the ring was away, or the store was put back to an older
@@ -144,7 +146,7 @@ static void begin_mark(struct plx_ringed *ringed, uint64_t proof)
 static void end_on(struct plx_ringed *ringed)
 {
     plx_ring_chain_marked(ringed->chain, &ringed->mark);
-    if (!ringed->first)
+    if (ringed->drain.drained_seq == ringed->last_seq) /* a record may stay for a reader */
         ringed->front.snapshots = ringed->vdi->map.gen_submitted;
     ringed->batch_changed = false;
     go(ringed, PLX_RINGED_ON);
@@ -316,7 +318,7 @@ static void step(struct plx_ringed *ringed)
             go(ringed, PLX_RINGED_EMPTY);
         break;
     case PLX_RINGED_EMPTY:
-        if (ringed->wanted && !ring_has_stopped(ringed))
+        if (ringed->wanted && !ring_has_stopped(ringed) && !ringed->directing)
             go(ringed, PLX_RINGED_QUIET); /* RINGED-1: the mark may not have been written */
         else if (!ringed->remarking && plx_ringed_requests_rest(ringed) &&
                  plx_ringed_is_drained(ringed))
@@ -384,7 +386,6 @@ static void front_pump(struct plx_front *front)
 {
     struct plx_ringed *ringed = ringed_of(front);
 
-    plx_ringed_promise(ringed);
     plx_ringed_requests_pump(ringed);
     step(ringed);
     if (ringed->state == PLX_RINGED_OFF)
@@ -416,7 +417,8 @@ static uint64_t front_due_ns(const struct plx_front *front)
     due_ns = sooner(due_ns, ringed->remark_ns);
     if (drains(ringed))
         due_ns = sooner(due_ns, ringed->drain.resume_ns);
-    if (ringed->scarce && ringed->waiting && plx_ringed_stalled_ns(ringed) > plx_ringed_now(ringed))
+    if (ringed->scarce && (ringed->waiting || ringed->direct) &&
+        plx_ringed_stalled_ns(ringed) > plx_ringed_now(ringed))
         due_ns = sooner(due_ns, plx_ringed_stalled_ns(ringed));
     return ringed->no_memory || ringed->state == PLX_RINGED_PROVE
                ? plx_min_u64(due_ns, plx_ringed_now(ringed) + RETRY_NS)

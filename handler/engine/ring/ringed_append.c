@@ -7,7 +7,8 @@
  *    COMPARE_WRITE   contents first, under a lock
  *    FLUSH           waits until all that came before it is durable on the ring
  *    SNAPSHOT        a record; answered when the store has it, an automatic one when the ring has
- *    LABEL, RESIZE   wait for the store (ringed_requests.c)
+ *    LABEL, RESIZE   wait for the store (ringed_requests.c), and so do changes for which the store
+ *                    has no room
  *
  * RINGED_APPEND-1  Changes of overlapping blocks take their places in the order in which they came:
  *     one holds its range from its arrival until all its records have their numbers. What it reads
@@ -15,16 +16,17 @@
  * RINGED_APPEND-2  A record is in the index as soon as it has its number, so the next one that
  *     completes a block with old contents sees it. It is acknowledged only when the ring says so.
  *     What the ring has not acknowledged when it stops is handed to the disk as it came.
- * RINGED_APPEND-3  Memory is asked for when a window is made. Without any, the request waits: what
- *     is drained gives memory back.
+ * RINGED_APPEND-3  Memory is asked for when a window is made. Without any, the request waits, and
+ *     makes that window from its beginning when it is tried again: what is drained gives memory
+ *     back.
  * RINGED_APPEND-4  A snapshot has the number that follows the newest one, and a time later than
  *     that. If nothing has changed since, the newest one is the answer, as without a ring.
- * RINGED_APPEND-5  A write is acknowledged by the ring only if the store has promised the blocks
- *     that draining it needs (ALLOC-8). Without that promise it is a record as any other, and is
- *     acknowledged when the store has it. What has no room is never acknowledged. What comes behind
- *     it is drained behind it, so nothing is promised to that either, until the first one gets its
- *     promise: when there is room again, all get theirs in order, and the ring acknowledges them.
- *     Metadata is not promised: key frames make the room for it (reserve.c).
+ * RINGED_APPEND-5  A change becomes records only if the store has promised the blocks that draining
+ *     all of them needs (ALLOC-8). Each record of blocks takes its part of that when it is
+ *     appended, and keeps it until the store has it; what is left is given back when the operation
+ *     ends. A change without that promise goes to the disk itself (RINGED_REQUESTS-3), so no record
+ *     waits for blocks but those that were found at an opening. Metadata is not promised: key
+ *     frames make the room for it (reserve.c).
  * Loop: the disk's; never blocks.
  * Crash story: chain.c's. What has no acknowledgement may be found or not.
  */
@@ -54,13 +56,15 @@ void plx_ringed_ops_done(struct plx_ringed *ringed)
     free(ringed->ops);
 }
 
-struct plx_ringed_op *plx_ringed_op_begin(struct plx_ringed *ringed, struct plx_request *request)
+struct plx_ringed_op *plx_ringed_op_begin(struct plx_ringed *ringed, struct plx_request *request,
+                                          uint64_t promised)
 {
     struct plx_ringed_op *op = ringed->free_ops;
 
     ringed->free_ops = op->next;
     ringed->free_op_count--;
-    *op = (struct plx_ringed_op){.ringed = ringed, .request = request, .previous = ringed->newest};
+    *op = (struct plx_ringed_op){
+        .ringed = ringed, .request = request, .promised = promised, .previous = ringed->newest};
     if (ringed->newest)
         ringed->newest->next = op;
     else
@@ -91,6 +95,7 @@ struct plx_request *plx_ringed_op_end(struct plx_ringed_op *op)
     struct plx_ringed *ringed = op->ringed;
 
     PLX_ASSERT(!op->pending && !op->read.pieces);
+    plx_alloc_unpromise(ringed->vdi->store, op->promised); /* RINGED_APPEND-5 */
     free(op->data);
     if (op->awaited)
         plx_ringed_unpin(op->awaited);
@@ -162,47 +167,11 @@ static void await(struct plx_ringed_op *op, struct plx_ringed_record *record)
 }
 
 /* RINGED_APPEND-5 */
-static void reserve(struct plx_ringed_record *record, struct plx_ringed_op *op)
+static void take_promise(struct plx_ringed_op *op, struct plx_ringed_record *record)
 {
-    struct plx_ringed *ringed = record->ringed;
-
-    if (record->type != PLX_RING_WRITE)
-        return;
-    if (!ringed->unpromised && plx_alloc_promise(ringed->vdi->store, record->blocks)) {
-        record->promised = record->blocks;
-        return;
-    }
-    if (!ringed->unpromised)
-        ringed->unpromised = record;
-    if (op)
-        await(op, record);
-}
-
-static bool needs_promise(const struct plx_ringed_record *record)
-{
-    return record->type == PLX_RING_WRITE && !record->promised &&
-           record->state != PLX_RINGED_DRAINED;
-}
-
-/* RINGED_APPEND-5: there may be room by now. A stopped disk or ring acknowledges nothing
- * (RINGED-2). */
-void plx_ringed_promise(struct plx_ringed *ringed)
-{
-    struct plx_ringed_record *record;
-
-    if (ringed->vdi->log.sticky || plx_ring_sticky(ringed->host->ring))
-        return;
-    for (; (record = ringed->unpromised) != NULL; ringed->unpromised = record->next) {
-        if (!needs_promise(record))
-            continue;
-        if (!plx_alloc_promise(ringed->vdi->store, record->blocks))
-            return;
-        record->promised = record->blocks;
-        if (record->carrier)
-            record->carrier->request.promised = true;
-        plx_ringed_answer(record, 0);
-        ringed->stirred = true;
-    }
+    PLX_ASSERT(op->promised >= record->blocks);
+    op->promised -= record->blocks;
+    record->promised = record->blocks;
 }
 
 /* Gives it a number and appends it: from now on it is the newest one. */
@@ -220,6 +189,7 @@ static void append(struct plx_ringed_record *record, struct plx_ringed_item *ite
                             .time_ns = record->time_ns},
                  .iov = &item->iov,
                  .iovcnt = record->type == PLX_RING_WRITE,
+                 .ret_sums = record->sums,
                  .done = item_done},
         .iov = {record->data, plx_ringed_record_bytes(record)},
         .record = record,
@@ -227,7 +197,8 @@ static void append(struct plx_ringed_record *record, struct plx_ringed_item *ite
     };
     plx_ringed_pin(record);
     record->item = item;
-    reserve(record, op);
+    if (record->type == PLX_RING_WRITE)
+        take_promise(op, record);
     ringed->items++;
     if (op)
         op->pending++;
@@ -367,12 +338,14 @@ static int begin_read(struct plx_ringed_op *op, uint64_t block, uint64_t blocks,
 {
     uint64_t offset = block * PLX_BLOCK_SIZE;
     uint64_t bytes = plx_min_u64(blocks * PLX_BLOCK_SIZE, op->ringed->vdi->size_bytes - offset);
+    int error;
 
     op->iov = (struct iovec){to, bytes};
     op->read =
         (struct plx_ringed_read){.offset = offset, .length = bytes, .iov = &op->iov, .iovcnt = 1};
-    op->state = PLX_RINGED_OLD;
-    return plx_ringed_read_begin(op->ringed, &op->read);
+    error = plx_ringed_read_begin(op->ringed, &op->read);
+    op->state = error ? PLX_RINGED_LOCK : PLX_RINGED_OLD; /* RINGED_APPEND-3 */
+    return error;
 }
 
 /* Reads the old contents of the next block that keeps a part of them: PLX_WAIT. 0: there is none
@@ -537,12 +510,10 @@ static int step_read(struct plx_ringed_op *op)
     return PLX_WAIT;
 }
 
-/* Whether the operation is completed only when the store has its record: true for a requested
- * snapshot and for a write without room. */
+/* A requested snapshot is completed only when the store has it. */
 static bool is_for_store(const struct plx_ringed_op *op)
 {
-    return op->awaited && op->awaited->state != PLX_RINGED_DRAINED && !op->awaited->promised &&
-           !(op->request->op == PLX_SNAPSHOT && op->request->patient);
+    return op->awaited && op->awaited->state != PLX_RINGED_DRAINED && !op->request->patient;
 }
 
 static void hand_to_record(struct plx_ringed_op *op)
@@ -625,12 +596,25 @@ void plx_ringed_op_begin_flush(struct plx_ringed_op *op)
     set_sent(op);
 }
 
+static bool takes_snapshots(const struct plx_ringed *ringed)
+{
+    return ringed->state >= PLX_RINGED_ON && ringed->state <= PLX_RINGED_EMPTY;
+}
+
+/* RINGED_REQUESTS-3. The disk itself has noted whether it was changed. */
+bool plx_ringed_direct_snapshot(struct plx_ringed *ringed)
+{
+    if (!ringed->vdi->changed)
+        return true;
+    ringed->batch_changed = true;
+    return !takes_snapshots(ringed) || !plx_protect_copies(ringed->vdi) ||
+           append_snapshot(ringed, NULL);
+}
+
 /* RINGED-3: the mode may become BATCH at any time, while the mark goes, too. */
 void plx_ringed_batch_snapshot(struct plx_ringed *ringed)
 {
-    bool taken = ringed->state >= PLX_RINGED_ON && ringed->state <= PLX_RINGED_EMPTY;
-
-    if (taken && ringed->batch_changed && ringed->vdi->protect.policy.mode == PLX_PROTECT_BATCH &&
-        !append_snapshot(ringed, NULL))
+    if (takes_snapshots(ringed) && ringed->batch_changed && !ringed->directing &&
+        ringed->vdi->protect.policy.mode == PLX_PROTECT_BATCH && !append_snapshot(ringed, NULL))
         ringed->no_memory = true;
 }

@@ -15,7 +15,7 @@
 #include "engine/ring/ringed_index.h"
 
 #define PLX_RINGED_MEMORY_DEFAULT (64ull << 20)
-#define PLX_RINGED_LAST_BYTES (1ull << 20) /* that are drained while requests are held */
+#define PLX_RINGED_LAST_BYTES (1ull << 20) /* that are drained while requests wait */
 #define PLX_RINGED_AHEAD 16u               /* records that are read back before their turn */
 #define PLX_RINGED_STALL_NS 250000000ull   /* without progress: the store does not drain now */
 
@@ -39,7 +39,7 @@ struct plx_ringed_record {
     uint64_t done_ns;                   /* when it became durable there, or was found */
     struct plx_ring_place place;        /* on the ring, once it is durable there */
     uint8_t *data;                      /* a WRITE's blocks; NULL: not in memory */
-    uint64_t promised;                  /* blocks of the store (ALLOC-8) */
+    uint64_t promised;                  /* blocks of the store, until it has them (ALLOC-8) */
     unsigned pins;                      /* users of `data`, which stays in memory for them */
     unsigned failures;                  /* of its data on the store */
     int lost;                           /* not 0: it cannot be read back, because of this error */
@@ -49,6 +49,7 @@ struct plx_ringed_record {
     struct plx_request *answer;         /* requests completed when the store has the record */
     bool automatic;                     /* a snapshot of batch or write (protect.h) */
     bool ahead;                         /* pinned to be carried */
+    uint64_t sums[];                    /* WRITE: the hash of each block */
 };
 
 struct plx_ringed_item {
@@ -63,11 +64,19 @@ struct plx_ringed_load {
     struct plx_ringed_record *record;
 };
 
+/* Some blocks of a record that is not in memory, read for one reader. */
+struct plx_ringed_part {
+    struct plx_ring_read read;
+    struct plx_ringed_record *record; /* pinned until done */
+    bool done, unwanted;
+};
+
 /* ---- Reads through the index ---- */
 
 struct plx_ringed_piece {
     struct plx_ringed_record *record; /* pinned */
     uint64_t block, end;
+    struct plx_ringed_part *part; /* if it is read alone */
 };
 
 struct plx_ringed_read {
@@ -99,7 +108,8 @@ struct plx_ringed_op {
     unsigned pending;                  /* records that are not durable on the ring yet */
     int error;                         /* why it ends before it has made all of its records */
     uint64_t flush_seq;                /* waits until all up to it are; 0: for none */
-    struct plx_ringed_record *awaited; /* answered when the store has this one, pinned; or NULL */
+    struct plx_ringed_record *awaited; /* a snapshot's: answered when the store has it; pinned */
+    uint64_t promised;   /* blocks of the store, to records that it has not made yet */
     bool compared;       /* a COMPARE_WRITE: all was equal, so it goes on as a write */
     uint64_t done_bytes; /* of the request, appended */
     /* The window that is being made. data: whole blocks, and becomes the record's. */
@@ -194,7 +204,6 @@ struct plx_ringed {
     unsigned items;         /* under way on the ring */
 
     struct plx_ringed_record *first, *last; /* in order */
-    struct plx_ringed_record *unpromised;   /* the first that may lack its promise; or NULL */
     /* Numbers of records: the newest one, the last one that is durable on the ring, and the last
      * one that the ring may let go of. */
     uint64_t last_seq, done_seq, released_seq;
@@ -211,12 +220,13 @@ struct plx_ringed {
     bool stirred;     /* records have become durable or were drained: look at all operations */
     struct plx_request *waiting, *last_waiting; /* for an operation, or to be let in */
     struct plx_request *orders, *last_order;    /* LABELs */
-    struct plx_request resize, *resize_order;   /* a RESIZE, and as it is handed on */
-    bool draining_for_size, resizing; /* a RESIZE waits, or is under way: changes are held */
-    bool no_memory;                   /* an operation waits for memory */
-    uint64_t slow_bytes;              /* SLOW, or scarce: appended since that began */
-    uint64_t slow_drained;            /* drain.bytes then */
-    bool batch_changed;               /* BATCH: something was appended since the last snapshot */
+    struct plx_request *direct;                 /* it is to go to the disk itself; NULL: none is */
+    bool directing;        /* some are under way there, or have ended and nobody looked */
+    bool directs_alone;    /* the one that is under way lets none go along */
+    bool no_memory;        /* an operation waits for memory */
+    uint64_t slow_bytes;   /* SLOW, or scarce: appended since that began */
+    uint64_t slow_drained; /* drain.bytes then */
+    bool batch_changed;    /* BATCH: something was appended since the last snapshot */
     struct plx_ringed_drain drain;
 };
 
@@ -266,12 +276,12 @@ static inline uint64_t plx_ringed_stalled_ns(const struct plx_ringed *ringed)
     return ringed->drain.drained_ns + PLX_RINGED_STALL_NS;
 }
 
-/* Whether changes are held back now. */
+/* Whether changes have to wait now. */
 static inline bool plx_ringed_holds(const struct plx_ringed *ringed)
 {
     return (ringed->state != PLX_RINGED_ON && ringed->state != PLX_RINGED_SLOW &&
             ringed->state != PLX_RINGED_STOPPED) ||
-           ringed->resizing || ringed->draining_for_size;
+           ringed->direct || ringed->directing; /* RINGED_REQUESTS-3 */
 }
 
 /* ---- ringed_records.c ---- */
@@ -291,6 +301,11 @@ void plx_ringed_unpin(struct plx_ringed_record *record);
 /* 0: its blocks are in memory, and it is pinned by the caller. PLX_WAIT: they are being read; ask
  * again. Else why they cannot be had. */
 int plx_ringed_load(struct plx_ringed_record *record);
+/* Reads blocks of a record that is not in memory, and leaves the rest where it is. NULL: out of
+ * memory. */
+struct plx_ringed_part *plx_ringed_part_begin(struct plx_ringed_record *record, uint64_t block,
+                                              uint64_t blocks);
+void plx_ringed_part_end(struct plx_ringed_part *part); /* at any time; or NULL */
 /* The store has it. */
 void plx_ringed_record_drained(struct plx_ringed_record *record);
 /* Frees records at the beginning that nobody needs; the ring may let go of what the disk's record
@@ -323,8 +338,10 @@ void plx_ringed_read_end(struct plx_ringed_read *read);
 int plx_ringed_ops_init(struct plx_ringed *ringed);
 void plx_ringed_ops_done(struct plx_ringed *ringed);
 /* There is a free one. It is a change or a snapshot that has not begun yet, until it is said to be
- * something else: a read (0 or NOMEM), or a flush. */
-struct plx_ringed_op *plx_ringed_op_begin(struct plx_ringed *ringed, struct plx_request *request);
+ * something else: a read (0 or NOMEM), or a flush. promised: blocks that the store has promised to
+ * it. */
+struct plx_ringed_op *plx_ringed_op_begin(struct plx_ringed *ringed, struct plx_request *request,
+                                          uint64_t promised);
 int plx_ringed_op_begin_read(struct plx_ringed_op *op);
 void plx_ringed_op_begin_flush(struct plx_ringed_op *op);
 /* Takes steps until it waits or has ended. */
@@ -333,8 +350,9 @@ void plx_ringed_op_run(struct plx_ringed_op *op);
 void plx_ringed_op_leave_record(struct plx_ringed_op *op);
 /* Returns its request, which the caller completes or hands on. */
 struct plx_request *plx_ringed_op_end(struct plx_ringed_op *op);
-/* Makes promises that could not be made when records came. */
-void plx_ringed_promise(struct plx_ringed *ringed);
+/* A request has ended that went to the disk itself: the automatic snapshot behind it
+ * (PLX_PROTECT_WRITE; the other one is told of it). False: out of memory; ask again. */
+bool plx_ringed_direct_snapshot(struct plx_ringed *ringed);
 /* The automatic snapshot behind what was appended in this turn (PLX_PROTECT_BATCH). */
 void plx_ringed_batch_snapshot(struct plx_ringed *ringed);
 
@@ -344,7 +362,7 @@ void plx_ringed_batch_snapshot(struct plx_ringed *ringed);
 bool plx_ringed_take(struct plx_front *front, struct plx_request *request);
 /* Starts what waits, and moves on what works. */
 void plx_ringed_requests_pump(struct plx_ringed *ringed);
-/* Whether no request can still change the disk: each is acknowledged, held, or failed. */
+/* Whether no request can still change the disk: each is acknowledged, waits, or has failed. */
 bool plx_ringed_requests_rest(const struct plx_ringed *ringed);
 /* Hands all that was not acknowledged to the disk, in order of arrival, as if it had come now. */
 void plx_ringed_requests_pass(struct plx_ringed *ringed);
@@ -359,9 +377,9 @@ void plx_ringed_requests_fail(struct plx_ringed *ringed, int error);
 int plx_ringed_drain_init(struct plx_ringed *ringed);
 void plx_ringed_drain_done(struct plx_ringed *ringed);
 void plx_ringed_drain_pump(struct plx_ringed *ringed);
-/* Completes what waits for the store to have the record, or to have room for it. */
+/* Completes what waits for the store to have the record. */
 void plx_ringed_answer(struct plx_ringed_record *record, int error);
-/* Fails all requests that wait for the store to have, or to have room for, their records. */
+/* Fails all requests that wait for the store to have records. */
 void plx_ringed_answers_fail(struct plx_ringed *ringed, int error);
 /* Whether the store has all that was acknowledged, and nothing is on its way to ring or store. */
 bool plx_ringed_is_drained(const struct plx_ringed *ringed);

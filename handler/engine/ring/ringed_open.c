@@ -10,7 +10,7 @@
  *      durable on all members; each record is looked at (RINGED-7)
  *  3 the front is set, in state QUIET                             -
  *  4 the ring gets a new proof. If it is full, what was found     what was found is drained
- *      is drained until there is room, while changes are held
+ *      is drained until there is room, while changes wait
  *  5 the mark is written anew, then requests go on (RINGED-1)     what was found is drained
  * Loop: the store's; calls are synchronous.
  * Crash story: until step 5 the mark is what it was, and the ring has what it names.
@@ -153,20 +153,21 @@ static void note_found(struct plx_ringed *ringed, struct plx_ringed_record *reco
     vdi->changed = vdi->protect.changed = false;
 }
 
-struct finding {
+struct scan_taker {
     struct plx_ringed *ringed;
+    struct plx_uuid ring;
     struct plx_fault *fault;
 };
 
 static int take_found(void *context, const struct plx_ring_found *found)
 {
-    struct finding *finding = context;
-    struct plx_ringed *ringed = finding->ringed;
+    struct scan_taker *taker = context;
+    struct plx_ringed *ringed = taker->ringed;
     const struct plx_ring_record *what = &found->record;
     struct plx_ringed_record *record;
 
     if (!is_possible(ringed, found))
-        return bad_record(ringed, found, finding->fault);
+        return bad_record(ringed, found, taker->fault);
     record = plx_ringed_record_new(ringed, what->type, what->block, what->blocks, NULL);
     if (!record)
         return PLX_ERR_NOMEM;
@@ -176,6 +177,8 @@ static int take_found(void *context, const struct plx_ring_found *found)
     record->seq = found->seq;
     record->place = found->place;
     record->state = PLX_RINGED_DURABLE;
+    if (what->type == PLX_RING_WRITE)
+        plx_ring_blocks_hash(&taker->ring, found->data, what->blocks, record->sums);
     plx_ringed_record_add(record);
     note_found(ringed, record);
     return 0;
@@ -184,7 +187,7 @@ static int take_found(void *context, const struct plx_ring_found *found)
 static int open_chain(struct plx_ringed *ringed, struct plx_fault *fault)
 {
     const struct plx_vdi *vdi = ringed->vdi;
-    struct finding finding = {ringed, fault};
+    struct scan_taker taker = {ringed, plx_ringed_ring_info(ringed->host).super.ring, fault};
 
     return plx_ring_chain_open(ringed->host->ring,
                                &(struct plx_ring_chain_options){
@@ -193,7 +196,7 @@ static int open_chain(struct plx_ringed *ringed, struct plx_fault *fault)
                                    .mark = vdi->mark,
                                    .position = vdi->log.applied.ring,
                                    .found = take_found,
-                                   .context = &finding,
+                                   .context = &taker,
                                },
                                &ringed->chain, fault);
 }
@@ -228,11 +231,12 @@ static int check_aside(const struct plx_ringed *ringed, struct plx_fault *fault)
     plx_ring_chain_get_info(ringed->chain, &info);
     if (plx_ringed_is_marked(ringed->vdi) || !info.aside)
         return 0;
-    return plx_fault_set(fault, PLX_ERR_EXISTS,
-                         "the ring has %llu writes of virtual disk %s that were given up, or that "
-                         "a newer state of the store needs; put that one back, or 'parallax ring "
-                         "discard --also-set-aside' erases them",
-                         (unsigned long long)info.aside, ringed->vdi->record.name);
+    return plx_fault_set(
+        fault, PLX_ERR_EXISTS,
+        "the ring has %llu writes of virtual disk %s that were set aside: " PLX_RING_WHY_ASIDE
+        "; 'parallax ring discard --also-set-aside' erases "
+        "them",
+        (unsigned long long)info.aside, ringed->vdi->record.name);
 }
 
 int plx_ringed_new(struct plx_ringed_host *host, struct plx_vdi *vdi,
@@ -315,7 +319,7 @@ static bool is_busy(const struct plx_ringed *ringed)
     for (const struct plx_ringed_op *op = ringed->oldest; op && !reads; op = op->next)
         reads = op->read.store_pending;
     return reads || ringed->items || ringed->loads || ringed->drain.flight || ringed->remarking ||
-           ringed->resizing || ringed->waits;
+           ringed->directing || ringed->waits;
 }
 
 static void forget(struct plx_ringed *ringed)
@@ -354,6 +358,8 @@ void plx_ringed_close(struct plx_ringed *ringed)
         plx_front_set(vdi, NULL);
         plx_ringed_requests_fail(ringed, why_closed(ringed));
     }
+    while (ringed->loads) /* of a part that nobody wants any more */
+        plx_ringed_run(ringed);
     forget(ringed);
 }
 

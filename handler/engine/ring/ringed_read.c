@@ -3,6 +3,8 @@
  * RINGED_READ-1  What is read of the ring is chosen, and pinned, before the store is asked for the
  *     rest. So a block that the ring no longer has is on the store by then (RINGED-5), and a block
  *     that it has is never older than what the store has.
+ * RINGED_READ-2  Of a record that is not in memory, no more is read than somebody asked for.
+ *     Records are large, and during a burst most of them are on the ring alone.
  * Loop: the disk's; never blocks.
  * Crash story: nothing is written here.
  */
@@ -85,8 +87,9 @@ static bool pin_pieces(struct plx_ringed *ringed, struct plx_ringed_read *read)
          range = plx_ringed_index_find(&ringed->index, at)) {
         struct plx_ringed_piece *piece = &read->pieces[read->piece_count++];
 
-        *piece = (struct plx_ringed_piece){range->record, plx_max_u64(range->block, at),
-                                           plx_min_u64(range->end, end)};
+        *piece = (struct plx_ringed_piece){.record = range->record,
+                                           .block = plx_max_u64(range->block, at),
+                                           .end = plx_min_u64(range->end, end)};
         plx_ringed_pin(piece->record);
         all = all && piece->block == at;
         at = piece->end;
@@ -135,25 +138,47 @@ static void copy_piece(struct plx_ringed_read *read, const struct plx_ringed_pie
     const struct plx_ringed_record *record = piece->record;
     uint64_t from = plx_max_u64(piece->block * PLX_BLOCK_SIZE, read->offset);
     uint64_t to = plx_min_u64(piece->end * PLX_BLOCK_SIZE, read->offset + read->length);
+    const uint8_t *plain = NULL;
 
-    plx_ringed_to_iov(read->iov, read->iovcnt, from - read->offset,
-                      record->type == PLX_RING_WRITE
-                          ? record->data + (from - record->block * PLX_BLOCK_SIZE)
-                          : NULL,
-                      to - from);
+    if (record->data)
+        plain = record->data + (from - record->block * PLX_BLOCK_SIZE);
+    else if (record->type == PLX_RING_WRITE)
+        plain = (const uint8_t *)piece->part->read.buffer + (from - piece->block * PLX_BLOCK_SIZE);
+    plx_ringed_to_iov(read->iov, read->iovcnt, from - read->offset, plain, to - from);
 }
 
-/* The store's part comes first: it fills the whole range. */
+/* RINGED_READ-2. 0: the piece can be copied. PLX_WAIT: it is being read. */
+static int fetch(struct plx_ringed_piece *piece)
+{
+    struct plx_ringed_record *record = piece->record;
+    uint64_t blocks = piece->end - piece->block;
+
+    if (piece->part && !record->data)
+        return piece->part->done ? piece->part->read.error : PLX_WAIT;
+    if (record->type != PLX_RING_WRITE || record->data || record->lost || record->load ||
+        blocks == record->blocks)
+        return plx_ringed_load(record);
+    piece->part = plx_ringed_part_begin(record, piece->block, blocks);
+    return piece->part ? PLX_WAIT : PLX_ERR_NOMEM;
+}
+
+static void drop_piece(struct plx_ringed_piece *piece)
+{
+    plx_ringed_part_end(piece->part);
+    plx_ringed_unpin(piece->record);
+}
+
+/* The store's part is copied first: it fills the whole range. */
 bool plx_ringed_read_step(struct plx_ringed *ringed, struct plx_ringed_read *read)
 {
-    if (read->store_pending)
-        return false;
-    for (; read->at < read->piece_count && !read->error; read->at++) {
-        const struct plx_ringed_piece *piece = &read->pieces[read->at];
-        int error = plx_ringed_load(piece->record);
+    if (!read->store_pending && read->error)
+        return true;
+    for (size_t i = read->at; i < read->piece_count; i++) {
+        struct plx_ringed_piece *piece = &read->pieces[i];
+        int error = fetch(piece);
 
-        if (error == PLX_WAIT || (error == PLX_ERR_NOMEM && ringed->loads))
-            return false;
+        if (read->store_pending || error == PLX_WAIT || (error == PLX_ERR_NOMEM && ringed->loads))
+            continue;
         if (error) {
             read->error = error;
             plx_fault_set(&read->store.fault, error,
@@ -163,17 +188,20 @@ bool plx_ringed_read_step(struct plx_ringed *ringed, struct plx_ringed_read *rea
                           plx_error_text(error));
             return true;
         }
+        if (i > read->at)
+            continue; /* one before it waits */
         copy_piece(read, piece);
-        plx_ringed_unpin(piece->record);
+        drop_piece(piece);
+        read->at++;
     }
-    return true;
+    return !read->store_pending && read->at == read->piece_count;
 }
 
 void plx_ringed_read_end(struct plx_ringed_read *read)
 {
     PLX_ASSERT(!read->store_pending);
     for (; read->at < read->piece_count; read->at++)
-        plx_ringed_unpin(read->pieces[read->at].record);
+        drop_piece(&read->pieces[read->at]);
     free(read->pieces);
     read->pieces = NULL;
     read->piece_count = 0;

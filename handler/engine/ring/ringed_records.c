@@ -11,6 +11,8 @@
  * RINGED_RECORDS-3  Blocks lie aligned, so that neither ring nor store copies them. Buffers of the
  *     largest size are kept for the next records, as long as there are records and the memory that
  *     they may have is not used up: allocating fresh memory costs more than filling it.
+ * RINGED_RECORDS-4  The hash of each block stays in memory with its record, 2 MiB for a GiB. So a
+ *     reader who wants a few blocks of a record reads and checks these alone.
  * Loop: the disk's; never blocks.
  * Crash story: memory only; what is on the ring is found again.
  */
@@ -75,7 +77,8 @@ struct plx_ringed_record *plx_ringed_record_new(struct plx_ringed *ringed,
                                                 enum plx_ring_record_type type, uint64_t block,
                                                 uint64_t blocks, uint8_t *data)
 {
-    struct plx_ringed_record *record = calloc(1, sizeof *record);
+    uint64_t sums = type == PLX_RING_WRITE ? blocks : 0;
+    struct plx_ringed_record *record = malloc(sizeof *record + sums * sizeof *record->sums);
 
     if (!record || (type != PLX_RING_SNAPSHOT && !plx_ringed_index_room(&ringed->index))) {
         free(record);
@@ -163,6 +166,61 @@ int plx_ringed_load(struct plx_ringed_record *record)
     return PLX_WAIT;
 }
 
+static void free_part(struct plx_ringed_part *part)
+{
+    plx_ringed_blocks_put(part->record->ringed, part->read.buffer, part->read.place.blocks);
+    free(part);
+}
+
+static void part_done(struct plx_ring_read *read)
+{
+    struct plx_ringed_part *part = read->owner;
+    struct plx_ringed_record *record = part->record;
+
+    record->ringed->loads--;
+    record->ringed->host->stirred = true;
+    part->done = true;
+    if (part->unwanted)
+        free_part(part);
+    plx_ringed_unpin(record);
+}
+
+/* RINGED_RECORDS-4 */
+struct plx_ringed_part *plx_ringed_part_begin(struct plx_ringed_record *record, uint64_t block,
+                                              uint64_t blocks)
+{
+    uint64_t skip = block - record->block;
+    struct plx_ringed_part *part = malloc(sizeof *part);
+    uint8_t *buffer = plx_ringed_blocks_get(record->ringed, blocks);
+
+    PLX_ASSERT(!record->data && skip + blocks <= record->blocks);
+    if (!part || !buffer) {
+        free(part);
+        plx_ringed_blocks_put(record->ringed, buffer, blocks);
+        return NULL;
+    }
+    *part = (struct plx_ringed_part){
+        .read = {.place = {.offset = record->place.offset + skip * PLX_BLOCK_SIZE,
+                           .blocks = (uint32_t)blocks},
+                 .sums = record->sums + skip,
+                 .buffer = buffer,
+                 .done = part_done,
+                 .owner = part},
+        .record = record};
+    record->ringed->loads++;
+    plx_ringed_pin(record);
+    plx_ring_read(record->ringed->host->ring, &part->read);
+    return part;
+}
+
+void plx_ringed_part_end(struct plx_ringed_part *part)
+{
+    if (part && !part->done)
+        part->unwanted = true;
+    else if (part)
+        free_part(part);
+}
+
 /* ---- Their end ---- */
 
 static void unpromise(struct plx_ringed_record *record)
@@ -186,8 +244,6 @@ static void free_first(struct plx_ringed *ringed)
     struct plx_ringed_record *record = ringed->first;
 
     ringed->first = record->next;
-    if (ringed->unpromised == record)
-        ringed->unpromised = record->next;
     if (!ringed->first)
         ringed->last = NULL;
     unpromise(record);

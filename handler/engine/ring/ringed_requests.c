@@ -1,31 +1,45 @@
-/* ringed_requests.c - requests come to a disk that has a ring: taken, queued, held, and handed to
- * the disk when the ring is turned off. What becomes of those that are let in is in
+/* ringed_requests.c - requests come to a disk that has a ring: taken, queued, put off, and
+ * handed to the disk when the ring is turned off. What becomes of those that are let in is in
  * ringed_append.c.
  *
  * RINGED_REQUESTS-1  While the ring is being turned on or off, changes wait here, in order of
  *     arrival. So there is an instant at which the disk has all that was acknowledged, and its mark
  *     is set or goes at such an instant.
- * RINGED_REQUESTS-2  Reads and flushes are never held. A LABEL waits for its own snapshot only. The
- *     thread that deletes snapshots may be waiting for that label, and draining may be waiting for
- *     the room which that thread makes (REQUEST-1).
- * RINGED_REQUESTS-3  A new size is on the store before any change that came behind it has a place,
- *     and behind all that came before, snapshots too: so each record lies within the disk as the
- *     store knows it, and each instant has the size of its time. It takes its turn among changes.
+ * RINGED_REQUESTS-2  Reads and flushes never wait here. A LABEL waits for its own snapshot only.
+ *     The thread that deletes snapshots may be waiting for that label, and draining may be waiting
+ *     for the room which that thread makes (REQUEST-1).
+ * RINGED_REQUESTS-3  A new size, or a change that the store promises no room (RINGED_APPEND-5),
+ *     goes to the disk itself. When all that came before it is drained, snapshots too, it is passed
+ *     on, and gets the store's own answer, as without a ring. Changes behind it wait until it
+ *     has ended and the automatic snapshot that follows it has its number. So each record lies
+ *     within the disk as the store knows it, each instant has the size of its time, and what makes
+ *     room is never drained behind what lacks it. It is passed on only while the ring is on. Until
+ *     then a promise is asked for again in each turn; with that it begins as any other change.
+ *     Writes right behind it that are promised nothing either go along with it, so that a full
+ *     store has many at once, as without a ring. None goes along with a new size, where each write
+ *     has a snapshot, or while an extent is on its way, with which it may become a record. They
+ *     leave operations of the disk to reads and flushes.
  * RINGED_REQUESTS-4  While the store has no room for the ring's records, new requests that need
  *     room fail with NOSPACE, as without a ring, and so do requests that wait for the store to have
- *     their records, or all records before them: a new size, and a label of a snapshot that only
- *     the ring has. Records already on the ring wait for room, and so do admitted requests that a
- *     full ring holds up. Unmaps are admitted, because they may make room.
- * RINGED_REQUESTS-5  Whoever lets history go may wait for a call: a snapshot, a label or a new size
- *     (REQUEST-1). So while a carried write waits for history, or one that the disk was handed
- *     before the ring was turned on, no call waits here for what is behind it: it fails with
- *     NOSPACE. The ring is not turned on then, and synchronous calls end.
+ *     their records, or all records before them: what is to go to the disk itself, and a label of a
+ *     snapshot that only the ring has. Such records were found at an opening, or lack room for
+ *     metadata. They wait for room, and so do admitted requests that a full ring holds up. Unmaps
+ *     of whole blocks are admitted, because they may make room, but not at the end of turning the
+ *     ring off: there they would wait for that room themselves.
+ * RINGED_REQUESTS-5  A thread that lets history go may itself wait for a snapshot, a label or a new
+ *     size (REQUEST-1). Meanwhile a write may wait for that history: a carried one, or one that was
+ *     passed to the disk, by RINGED_REQUESTS-3 or before the ring was turned on. Then snapshots,
+ *     labels and new sizes that wait here fail with NOSPACE, automatic snapshots too unless they
+ *     are records. The ring of a disk without a mark is not turned on. Synchronous calls return
+ *     NOSPACE.
  * RINGED_REQUESTS-6  Writers do not run into a full ring. When only an eighth of it is free, and
  *     until a quarter is, a disk takes as many bytes as it drains, so its writers have the store's
  *     speed. Key frames let go of segments meanwhile. Where nothing is drained for a while, as when
  *     the SAN is gone, writers take what room there is.
  * Loop: the disk's; never blocks.
- * Crash story: nothing is written here.
+ * Crash story: nothing is written here. Of a change that went to the disk itself the log has a
+ *   prefix, as without a ring. It is behind all records that there are: the next ones are appended
+ *   when it has ended.
  */
 #include "engine/ring/ringed_inside.h"
 
@@ -76,12 +90,16 @@ static bool is_slowed(const struct plx_ringed *ringed)
            plx_ringed_now(ringed) < plx_ringed_stalled_ns(ringed);
 }
 
+static bool takes_changes(const struct plx_ringed *ringed)
+{
+    return ringed->free_op_count > CHANGES_KEEP && !is_slowed(ringed);
+}
+
 static bool may_begin(const struct plx_ringed *ringed, const struct plx_request *request)
 {
     if (is_read(request) || is_flush(request))
         return ringed->free_op_count > 0;
-    /* RINGED_REQUESTS-1 */
-    return !plx_ringed_holds(ringed) && ringed->free_op_count > CHANGES_KEEP && !is_slowed(ringed);
+    return !plx_ringed_holds(ringed) && takes_changes(ringed); /* RINGED_REQUESTS-1 */
 }
 
 /* RINGED_REQUESTS-4 */
@@ -93,10 +111,41 @@ static bool store_is_full(const struct plx_ringed *ringed)
 static bool finds_no_room(const struct plx_ringed *ringed, const struct plx_request *request)
 {
     bool needs = request->op == PLX_WRITE || request->op == PLX_COMPARE_WRITE ||
-                 request->op == PLX_RESIZE || (request->op == PLX_SNAPSHOT && !request->patient);
+                 request->op == PLX_RESIZE || (request->op == PLX_SNAPSHOT && !request->patient) ||
+                 (request->op == PLX_UNMAP && ringed->state == PLX_RINGED_EMPTY);
 
     return needs && store_is_full(ringed) &&
            !plx_front_check(ringed->vdi, request); /* else that is the better answer */
+}
+
+/* Blocks of the store that its records need: all that it covers; of an UNMAP those that it covers
+ * in part. */
+static uint64_t blocks_needed(const struct plx_request *request)
+{
+    uint64_t end = request->offset + request->length;
+    uint64_t covered = plx_div_up(end, PLX_BLOCK_SIZE) - request->offset / PLX_BLOCK_SIZE;
+    uint64_t parts = (request->offset % PLX_BLOCK_SIZE != 0) + (end % PLX_BLOCK_SIZE != 0);
+
+    switch (request->length ? request->op : PLX_FLUSH) {
+    case PLX_WRITE:
+    case PLX_COMPARE_WRITE:
+        return covered;
+    case PLX_UNMAP:
+        return plx_min_u64(covered, parts);
+    default:
+        return 0;
+    }
+}
+
+/* False: it is nothing for the ring (RINGED_APPEND-5, RINGED_REQUESTS-3). */
+static bool begin_change(struct plx_ringed *ringed, struct plx_request *request)
+{
+    uint64_t blocks = blocks_needed(request);
+
+    if (request->op == PLX_RESIZE || (blocks && !plx_alloc_promise(ringed->vdi->store, blocks)))
+        return false;
+    plx_ringed_op_run(plx_ringed_op_begin(ringed, request, blocks));
+    return true;
 }
 
 static void begin(struct plx_ringed *ringed, struct plx_request *request)
@@ -108,15 +157,15 @@ static void begin(struct plx_ringed *ringed, struct plx_request *request)
         plx_front_complete(ringed->vdi, request, error);
         return;
     }
-    if (request->op == PLX_RESIZE) { /* RINGED_REQUESTS-3: changes are held from now on */
-        ringed->resize_order = request;
-        ringed->draining_for_size = true;
+    if (!is_read(request) && !is_flush(request)) {
+        if (!begin_change(ringed, request))
+            ringed->direct = request; /* RINGED_REQUESTS-3: changes wait from now on */
         return;
     }
-    op = plx_ringed_op_begin(ringed, request);
+    op = plx_ringed_op_begin(ringed, request, 0);
     if (is_flush(request))
         plx_ringed_op_begin_flush(op);
-    else if (is_read(request) && (error = plx_ringed_op_begin_read(op)) != 0)
+    else if ((error = plx_ringed_op_begin_read(op)) != 0)
         plx_front_complete(ringed->vdi, plx_ringed_op_end(op), error);
     if (!error)
         plx_ringed_op_run(op);
@@ -158,23 +207,12 @@ bool plx_ringed_take(struct plx_front *front, struct plx_request *request)
 
 /* ---- Orders ---- */
 
-static void resized(struct plx_request *request)
+/* Takes back a request that was not yet passed to the disk; NULL: there is none. */
+static struct plx_request *take_direct(struct plx_ringed *ringed)
 {
-    struct plx_ringed *ringed = request->owner;
-    struct plx_request *order = ringed->resize_order;
+    struct plx_request *request = ringed->direct;
 
-    ringed->resizing = false;
-    ringed->stirred = true;
-    order->fault = request->fault;
-    plx_front_complete(ringed->vdi, order, request->result);
-}
-
-/* Takes back a RESIZE that was not yet passed to the disk; NULL: there is none. */
-static struct plx_request *take_resize(struct plx_ringed *ringed)
-{
-    struct plx_request *request = ringed->draining_for_size ? ringed->resize_order : NULL;
-
-    ringed->draining_for_size = false;
+    ringed->direct = NULL;
     return request;
 }
 
@@ -187,26 +225,94 @@ static bool have_places(const struct plx_ringed *ringed)
     return true;
 }
 
-/* RINGED_REQUESTS-3 */
-static void step_resize(struct plx_ringed *ringed)
+/* Whether the store has all that was let in before. */
+static bool is_alone(const struct plx_ringed *ringed)
 {
-    if (!ringed->draining_for_size)
-        return;
-    if (ringed->vdi->log.sticky) {
-        plx_front_complete(ringed->vdi, take_resize(ringed), ringed->vdi->log.sticky);
-        return;
+    return have_places(ringed) && plx_ringed_is_drained(ringed) &&
+           ringed->last_seq == ringed->done_seq; /* else the ring has stopped */
+}
+
+/* Whether the request that was passed to the disk has ended, with its snapshot. */
+static bool end_direct(struct plx_ringed *ringed)
+{
+    if (plx_front_load(ringed->vdi).changes)
+        return false;
+    if (!plx_ringed_direct_snapshot(ringed)) {
+        ringed->no_memory = true;
+        return false;
     }
-    if (store_is_full(ringed)) { /* RINGED_REQUESTS-4 */
-        plx_front_complete(ringed->vdi, take_resize(ringed), PLX_ERR_NOSPACE);
-        return;
+    ringed->directing = false;
+    return true;
+}
+
+/* RINGED_REQUESTS-1 */
+static bool may_pass_direct(const struct plx_ringed *ringed)
+{
+    return (ringed->state == PLX_RINGED_ON || ringed->state == PLX_RINGED_SLOW) && !ringed->closing;
+}
+
+static bool pass_direct(struct plx_ringed *ringed)
+{
+    struct plx_request *request = take_direct(ringed);
+
+    ringed->directing = true;
+    ringed->directs_alone = request->op == PLX_RESIZE;
+    plx_front_pass(ringed->vdi, request);
+    return end_direct(ringed);
+}
+
+static bool goes_along(const struct plx_ringed *ringed, const struct plx_request *request)
+{
+    struct plx_store *store = ringed->vdi->store;
+    uint64_t blocks = blocks_needed(request);
+
+    if (ringed->directs_alone || plx_protect_copies(ringed->vdi) || !may_pass_direct(ringed) ||
+        plx_front_check(ringed->vdi, request))
+        return false;
+    if (plx_front_load(ringed->vdi).changes + CHANGES_KEEP >= store->options.ops_per_vdi)
+        return false; /* RINGED_REQUESTS-2 */
+    return !plx_alloc_has_unpromised(store, blocks) && !plx_alloc_asks_for(store, PLX_EXTENT_DATA);
+}
+
+/* RINGED_REQUESTS-3. True: nothing is under way any more. */
+static bool step_passed(struct plx_ringed *ringed)
+{
+    if (end_direct(ringed))
+        return true;
+    while (ringed->waiting && goes_along(ringed, ringed->waiting))
+        plx_front_pass(ringed->vdi, pop(&ringed->waiting));
+    return end_direct(ringed);
+}
+
+/* Why it ends without having begun. */
+static int why_not_direct(const struct plx_ringed *ringed)
+{
+    if (ringed->vdi->log.sticky)
+        return ringed->vdi->log.sticky;
+    return store_is_full(ringed) ? PLX_ERR_NOSPACE : 0; /* RINGED_REQUESTS-4 */
+}
+
+/* RINGED_REQUESTS-3. True: it holds nothing up any more. */
+static bool step_direct(struct plx_ringed *ringed)
+{
+    struct plx_request *request;
+    int error;
+
+    if (ringed->directing)
+        return step_passed(ringed);
+    if (!ringed->direct)
+        return false;
+    if ((error = why_not_direct(ringed)) != 0) {
+        plx_front_complete(ringed->vdi, take_direct(ringed), error);
+        return true;
     }
-    if (!have_places(ringed) || !plx_ringed_is_drained(ringed))
-        return;
-    ringed->resizing = true;
-    ringed->draining_for_size = false;
-    ringed->resize = (struct plx_request){
-        .op = PLX_RESIZE, .length = ringed->resize_order->length, .done = resized, .owner = ringed};
-    plx_front_pass(ringed->vdi, &ringed->resize);
+    if (!may_pass_direct(ringed))
+        return false;
+    request = take_direct(ringed);
+    if (takes_changes(ringed) && begin_change(ringed, request))
+        return true;
+    ringed->direct = request;
+    return is_alone(ringed) && pass_direct(ringed);
 }
 
 /* RINGED_REQUESTS-2. One that names a snapshot that is not ordered yet is refused by the disk. */
@@ -233,7 +339,6 @@ static void pump_orders(struct plx_ringed *ringed)
         else
             plx_front_pass(vdi, pop(&ringed->orders));
     }
-    step_resize(ringed);
 }
 
 /* ---- Starting waiting requests ---- */
@@ -254,7 +359,7 @@ static void take_out(struct plx_ringed *ringed, struct plx_request **link,
 static void start_waiting(struct plx_ringed *ringed)
 {
     struct plx_request **link = &ringed->waiting, *before = NULL;
-    bool held = false;
+    bool stopped = false;
 
     while (*link) {
         struct plx_request *request = *link;
@@ -266,8 +371,8 @@ static void start_waiting(struct plx_ringed *ringed)
             link = before ? &before->next : &ringed->waiting;
             continue;
         }
-        if ((held && !free_to_go) || !may_begin(ringed, request)) {
-            held = true;
+        if ((stopped && !free_to_go) || !may_begin(ringed, request)) {
+            stopped = true;
             before = request;
             link = &request->next;
             if (!ringed->free_op_count)
@@ -297,7 +402,10 @@ void plx_ringed_requests_pump(struct plx_ringed *ringed)
         ringed->stirred = false;
         run_all(ringed);
     }
-    start_waiting(ringed);
+    step_direct(ringed);
+    do
+        start_waiting(ringed);
+    while (step_direct(ringed));
     pump_orders(ringed);
     plx_ringed_batch_snapshot(ringed);
 }
@@ -311,7 +419,7 @@ static void fail_calls(struct plx_ringed *ringed, struct plx_request **list,
     while (*list) {
         struct plx_request *request = pop(list);
 
-        if (request->op == PLX_RESIZE || (request->op == PLX_SNAPSHOT && !request->patient))
+        if (request->op == PLX_RESIZE || request->op == PLX_SNAPSHOT)
             plx_front_complete(ringed->vdi, request, error);
         else
             push(&kept, &last_kept, request);
@@ -336,18 +444,19 @@ static void fail_snapshots(struct plx_ringed *ringed, int error)
 /* RINGED_REQUESTS-5 */
 void plx_ringed_calls_fail(struct plx_ringed *ringed)
 {
-    struct plx_request *resize, *last;
+    struct plx_request *last;
     int error = PLX_ERR_NOSPACE;
 
-    if (!ringed->vdi->store->room_waiters.head || !plx_front_load(ringed->vdi).waits_for_history)
+    if (!plx_alloc_history_is_awaited(ringed->vdi->store) ||
+        !plx_front_load(ringed->vdi).waits_for_history)
         return;
     fail_snapshots(ringed, error);
     fail_calls(ringed, &ringed->waiting, &ringed->last_waiting, error);
     for (struct plx_ringed_record *r = ringed->first; r; r = r->next)
         if (r->answer)
             fail_calls(ringed, &r->answer, &last, error);
-    if ((resize = take_resize(ringed)) != NULL)
-        plx_front_complete(ringed->vdi, resize, error);
+    if (ringed->direct && ringed->direct->op == PLX_RESIZE)
+        plx_front_complete(ringed->vdi, take_direct(ringed), error);
     while (ringed->orders)
         plx_front_complete(ringed->vdi, pop(&ringed->orders), error);
 }
@@ -357,7 +466,7 @@ bool plx_ringed_requests_rest(const struct plx_ringed *ringed)
     for (const struct plx_ringed_op *op = ringed->oldest; op; op = op->next)
         if (op->pending || op->state != PLX_RINGED_SENT)
             return false;
-    return !ringed->resizing;
+    return !ringed->directing;
 }
 
 static struct plx_request *take_ops(struct plx_ringed *ringed)
@@ -373,7 +482,7 @@ static struct plx_request *take_ops(struct plx_ringed *ringed)
 
 void plx_ringed_requests_pass(struct plx_ringed *ringed)
 {
-    struct plx_request *lists[] = {take_ops(ringed), take_resize(ringed), ringed->waiting,
+    struct plx_request *lists[] = {take_ops(ringed), take_direct(ringed), ringed->waiting,
                                    ringed->orders};
 
     ringed->waiting = ringed->orders = NULL;
@@ -390,10 +499,10 @@ static void fail_all(struct plx_ringed *ringed, struct plx_request **list, int e
 
 void plx_ringed_requests_fail(struct plx_ringed *ringed, int error)
 {
-    struct plx_request *begun = take_ops(ringed), *resize = take_resize(ringed);
+    struct plx_request *begun = take_ops(ringed), *direct = take_direct(ringed);
 
     fail_all(ringed, &begun, error);
-    fail_all(ringed, &resize, error);
+    fail_all(ringed, &direct, error);
     fail_all(ringed, &ringed->waiting, error);
     fail_all(ringed, &ringed->orders, error);
     plx_ringed_answers_fail(ringed, error);

@@ -174,6 +174,7 @@ static int enter_segment(struct plx_scan *scan, uint32_t segment, bool *ret_foun
             wanted.proof = batch.proof;
             if (plx_scan_look(scan, at, &wanted, &sight) != PLX_SCAN_PRESENT)
                 continue;
+            scan->position_have = sight.have;
             if (sight.batch.first_seq + sight.batch.records > scan->next &&
                 is_claimed(scan, position->epoch)) {
                 *ret_found = true;
@@ -539,6 +540,8 @@ int plx_ring_chain_look(struct plx_ring *ring, const struct plx_ring_chain_optio
     error = error ? error : scan_claimed(&scan);
     look_now.last = scan.next - 1;
     look_now.bytes = scan.bytes;
+    if (!error && plx_ring_is_marked(&options->mark))
+        plx_scan_compare(&scan, &look_now);
     scan_done(&scan);
     plx_ring_scan_end(ring);
     if (!error)
@@ -559,6 +562,22 @@ int plx_ring_count_newer(struct plx_ring *ring, const struct plx_ring_chain_opti
     plx_ring_scan_begin(ring);
     error = scan_init(&scan, ring, &with, fault);
     error = error ? error : plx_scan_count_newer(&scan, ret_records);
+    scan_done(&scan);
+    plx_ring_scan_end(ring);
+    return error;
+}
+
+int plx_ring_newest(struct plx_ring *ring, const struct plx_uuid *vdi,
+                    struct plx_ring_position *ret_newest, struct plx_fault *fault)
+{
+    const struct plx_ring_chain_options options = {.vdi = *vdi};
+    struct plx_scan scan = {0};
+    int error;
+
+    *ret_newest = (struct plx_ring_position){0};
+    plx_ring_scan_begin(ring);
+    error = scan_init(&scan, ring, &options, fault);
+    error = error ? error : plx_scan_find_newest(&scan, ret_newest);
     scan_done(&scan);
     plx_ring_scan_end(ring);
     return error;

@@ -25,9 +25,10 @@ struct plx_scan {
     uint64_t epoch, proof;            /* of the last batch */
     uint64_t hash;
     bool hash_known;
-    uint32_t segment, at; /* behind the last batch; NOWHERE: only a new segment continues it */
-    uint64_t entered;     /* the position was looked for in segments that begin so; 0: in none */
-    bool has_position;    /* its record was found there, or what follows it */
+    uint32_t segment, at;   /* behind the last batch; NOWHERE: only a new segment continues it */
+    uint64_t entered;       /* the position was looked for in segments that begin so; 0: in none */
+    bool has_position;      /* its record was found there, or what follows it */
+    unsigned position_have; /* a bit for each member that has that batch */
     uint64_t durable;
     uint32_t proof_part; /* has the proof that the mark names; NOWHERE: there is no mark */
     struct plx_ring_segment proof_head; /* of the newest one */
@@ -96,6 +97,10 @@ int plx_scan_find_proof(struct plx_scan *scan);
 /* Of a disk with a mark, when its chain was followed: nothing is missing, and nothing is newer than
  * the mark. */
 int plx_scan_judge(struct plx_scan *scan);
+/* The newest batch of the disk in all its segments. */
+int plx_scan_find_newest(struct plx_scan *scan, struct plx_ring_position *newest);
+/* What one member has of the chain, and another one lacks. */
+void plx_scan_compare(const struct plx_scan *scan, struct plx_ring_look *look);
 /* Adds the records that are newer than those of the mark's proof; without a mark: than the
  * position, in any segment, because the chain that leads to them may be gone (RINGED-10). */
 int plx_scan_count_newer(struct plx_scan *scan, uint64_t *ret_records);

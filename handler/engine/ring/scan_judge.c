@@ -20,6 +20,13 @@
  * SCAN_JUDGE-6  The mark's proof is of no later epoch than the disk's. What is claimed reaches up
  *     to the proof's epoch. So of a later one the disk would get a position that the gate of its
  *     record refuses, and what it appends itself, in its own epoch, would not be found again.
+ * SCAN_JUDGE-7  A batch that only one member has is damaged on the other one if it was durable, by
+ *     the word of a later batch or header: what was done is on both (CHAIN-4). Without such a word
+ *     a crash may have left it so. A batch goes to both members at once, several are on their way,
+ *     and a member may get any of them first, whole, torn, or not at all. They are acknowledged
+ *     when both have them durably, and the next batch that is formed says so. So at the chain's end
+ *     the members may differ by what was under way, and by what nothing followed: that is no
+ *     damage as far as anybody can tell, and the next opening writes it to both (SCAN-5).
  * Loop: the ring's. Calls are synchronous.
  * Crash story: none, it only reads.
  */
@@ -178,6 +185,49 @@ static int look_for_position(const struct plx_scan *scan)
                      scan->ring->members[0].device->name, (unsigned long long)position->seq);
 }
 
+/* ---- What only one member has ---- */
+
+/* The newest record that a batch of the chain, or a header with the mark's proof, calls durable. */
+static uint64_t told_durable(const struct plx_scan *scan)
+{
+    uint64_t durable = scan->durable;
+
+    for (uint32_t s = 0; s < scan->ring->segments; s++)
+        for (unsigned m = 0; m < scan->ring->count; m++)
+            if (has_mark(scan, s, m))
+                durable = plx_max_u64(durable, scan->ring->parts[s].head[m].durable_seq);
+    return durable;
+}
+
+/* SCAN_JUDGE-5, of one member: without the other one the disk would be refused. */
+static bool lacks_position(const struct plx_scan *scan, unsigned m)
+{
+    const struct plx_ring_position *position = &scan->options->position;
+    bool has = (scan->position_have >> m & 1u) || scan->proof_head.epoch != position->epoch;
+
+    for (uint32_t s = 0; s < scan->ring->segments && !has; s++)
+        has = has_mark(scan, s, m) && scan->ring->parts[s].head[m].first_seq > position->seq;
+    return scan->has_position && !has;
+}
+
+/* SCAN_JUDGE-7 */
+void plx_scan_compare(const struct plx_scan *scan, struct plx_ring_look *look)
+{
+    uint64_t durable = told_durable(scan), before = scan->options->position.seq;
+
+    for (unsigned m = 0; m < scan->ring->count; m++)
+        look->damaged[m] = lacks_position(scan, m);
+    for (size_t i = 0; i < scan->count; i++) {
+        const struct plx_scanned *batch = &scan->batches[i];
+        uint64_t *lacking = batch->last_seq <= durable ? look->damaged : look->behind;
+
+        for (unsigned m = 0; m < scan->ring->count; m++)
+            if (!(batch->have >> m & 1u))
+                lacking[m] += batch->last_seq - before;
+        before = batch->last_seq;
+    }
+}
+
 /* ---- What is newer ---- */
 
 /* Whether this member's header of the segment may begin what is newer than all that counts. */
@@ -248,6 +298,45 @@ int plx_scan_count_newer(struct plx_scan *scan, uint64_t *ret_records)
             if (plx_scan_uses(scan, m))
                 most = plx_max_u64(most, count_in(scan, m));
         *ret_records += most;
+    }
+    return error;
+}
+
+/* Of the segment on the shelf. */
+static void find_newest_in(const struct plx_scan *scan, unsigned m,
+                           struct plx_ring_position *newest)
+{
+    const struct plx_ring_part *part = &scan->ring->parts[scan->shelved];
+    struct plx_ring_batch batch;
+    uint64_t last, hash;
+
+    for (size_t at = PLX_BLOCK_SIZE; at < scan->ring->segment_bytes; at += PLX_BLOCK_SIZE) {
+        size_t left = scan->ring->segment_bytes - at;
+
+        if (plx_format_ring_batch_head(scan->shelf[m] + at, left, &batch) ||
+            batch.vdi != scan->word || batch.proof != part->head[m].proof) /* SCAN_JUDGE-3 */
+            continue;
+        last = batch.first_seq + batch.records - 1;
+        if ((batch.epoch > newest->epoch || (batch.epoch == newest->epoch && last > newest->seq)) &&
+            plx_format_ring_batch_decode(scan->shelf[m] + at, left, &scan->ring->id, &batch,
+                                         &hash) == 0)
+            *newest = (struct plx_ring_position){.epoch = batch.epoch, .seq = last};
+    }
+}
+
+int plx_scan_find_newest(struct plx_scan *scan, struct plx_ring_position *newest)
+{
+    int error = 0;
+
+    for (uint32_t s = 0; s < scan->ring->segments && !error; s++) {
+        const struct plx_ring_part *part = &scan->ring->parts[s];
+
+        if (!plx_ring_part_is_of(scan->ring, s, &scan->options->vdi))
+            continue;
+        error = plx_scan_shelve(scan, s);
+        for (unsigned m = 0; m < scan->ring->count && !error; m++)
+            if (plx_scan_uses(scan, m) && part->whole[m])
+                find_newest_in(scan, m, newest);
     }
     return error;
 }

@@ -8,7 +8,7 @@
  * ALLOC-3  Data comes from data extents, nodes and log segments from metadata extents. Segments are
  *     taken from an extent's end, nodes from its start, so that segments, which need long runs,
  *     keep finding room.
- * ALLOC-4  store->free_blocks counts the free blocks of ready extents, by type.
+ * ALLOC-4  free_blocks counts the free blocks of ready extents, by type.
  * ALLOC-5  A request waits for the registry only if every owned extent of the type is full. A
  *     further extent is asked for ahead of need, to keep the registry off the data path.
  * ALLOC-6  A dead block is freed either by the instance that owns its extent or by the sweep of a
@@ -22,9 +22,9 @@
  *     allocated, because the collection may still read it. If a request needs room meanwhile, the
  *     blocks come back early and the collection is told so. Data blocks are never held back: a
  *     collection reads no data.
- * ALLOC-8  store->promised data blocks are left to the carried writes that they were promised to: a
- *     ring acknowledges a write only when there is room for it. All other allocations, including
- *     carried writes without a promise, see only the remaining free blocks. A write that is being
+ * ALLOC-8  promised data blocks are left to the carried writes that they were promised to: a
+ *     ring takes a write only when there is room for it. All other allocations see only the
+ *     remaining free blocks. A write that is being
  *     carried keeps its promise, although it has its blocks already, until they are durable,
  *     because it may fail and be carried again.
  * Loop: the store's loop.
@@ -33,7 +33,7 @@
 #include <stdlib.h>
 
 #include "engine/base/list.h"
-#include "engine/loop/store.h"
+#include "engine/space/allocator_inside.h"
 
 #define DENIED_RETRY_NS 1000000000ull
 #define REFUSED_MAX 3u  /* as many useless grants in a row: another extent will not help */
@@ -55,7 +55,7 @@ static void set_bits(struct plx_extent *extent, uint64_t block, uint64_t count, 
     }
     extent->free_blocks += allocated ? -count : count;
     if (extent->ready) /* ALLOC-4 */
-        extent->store->free_blocks[extent->type] += allocated ? -count : count;
+        extent->store->allocator->free_blocks[extent->type] += allocated ? -count : count;
 }
 
 /* The first free block at or after `from`, or `end`. */
@@ -135,7 +135,7 @@ static bool take_segment(struct plx_extent *extent, uint64_t want, uint64_t *ret
  * extent may still come. */
 static bool ask(struct plx_store *store, enum plx_extent_type type)
 {
-    struct plx_wanted *wanted = &store->wanted[type];
+    struct plx_wanted *wanted = &store->allocator->wanted[type];
 
     if (wanted->asked)
         return true;
@@ -150,14 +150,15 @@ static bool ask(struct plx_store *store, enum plx_extent_type type)
 
 void plx_alloc_denied(struct plx_store *store, enum plx_extent_type type, int error)
 {
-    store->wanted[type].denied = error;
-    store->wanted[type].refused = 0;
-    store->wanted[type].denied_at_ns = plx_max_u64(1, store->env->monotonic_ns(store->env));
+    store->allocator->wanted[type].denied = error;
+    store->allocator->wanted[type].refused = 0;
+    store->allocator->wanted[type].denied_at_ns =
+        plx_max_u64(1, store->env->monotonic_ns(store->env));
 }
 
 void plx_alloc_refused(struct plx_store *store, enum plx_extent_type type, int error)
 {
-    struct plx_wanted *wanted = &store->wanted[type];
+    struct plx_wanted *wanted = &store->allocator->wanted[type];
 
     if (++wanted->refused < REFUSED_MAX && ask(store, type))
         return;
@@ -166,10 +167,10 @@ void plx_alloc_refused(struct plx_store *store, enum plx_extent_type type, int e
 
 static int denied_error(const struct plx_store *store, enum plx_extent_type type)
 {
-    int error = store->wanted[type].denied;
+    int error = store->allocator->wanted[type].denied;
 
-    if (error == PLX_ERR_NOMEM || error == PLX_ERR_REGISTRY || error == PLX_ERR_FENCED ||
-        plx_error_is_full_below(error))
+    if (error == PLX_ERR_NOMEM || error == PLX_ERR_REGISTRY || error == PLX_ERR_TURN ||
+        error == PLX_ERR_FENCED || plx_error_is_full_below(error))
         return error;
     return plx_error_class(error) == PLX_CLASS_IO || error == PLX_ERR_CORRUPT ? PLX_ERR_IO_WRITE
                                                                               : PLX_ERR_NOSPACE;
@@ -179,13 +180,18 @@ int plx_alloc_wait(struct plx_store *store, enum plx_extent_type type, struct pl
 {
     if (!ask(store, type) || !task)
         return denied_error(store, type);
-    plx_queue_push(&store->space_waiters, task);
+    plx_queue_push(&store->allocator->space_waiters, task);
     return PLX_WAIT;
+}
+
+bool plx_alloc_asks_for(const struct plx_store *store, enum plx_extent_type type)
+{
+    return store->allocator->wanted[type].asked;
 }
 
 bool plx_alloc_asks(const struct plx_store *store)
 {
-    return store->wanted[PLX_EXTENT_DATA].asked || store->wanted[PLX_EXTENT_META].asked;
+    return plx_alloc_asks_for(store, PLX_EXTENT_DATA) || plx_alloc_asks_for(store, PLX_EXTENT_META);
 }
 
 static bool usable(const struct plx_extent *extent, enum plx_extent_type type)
@@ -197,7 +203,7 @@ int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t w
                   struct plx_task *task, uint64_t *ret_addr, uint64_t *ret_count)
 {
     do {
-        for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
+        for (struct plx_extent *extent = store->allocator->extents; extent; extent = extent->next) {
             if (!usable(extent, type))
                 continue;
             take_run(extent, want, ret_addr, ret_count);
@@ -213,13 +219,13 @@ static uint64_t unpromised(const struct plx_store *store)
 {
     uint64_t free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_DATA);
 
-    return free_blocks - plx_min_u64(free_blocks, store->promised);
+    return free_blocks - plx_min_u64(free_blocks, store->allocator->promised);
 }
 
 int plx_alloc_data(struct plx_store *store, uint64_t want, bool promised, struct plx_task *task,
                    uint64_t *ret_addr, uint64_t *ret_count)
 {
-    uint64_t room = store->promised ? unpromised(store) : UINT64_MAX;
+    uint64_t room = store->allocator->promised ? unpromised(store) : UINT64_MAX;
 
     if (!promised && !room)
         return plx_alloc_wait(store, PLX_EXTENT_DATA, task);
@@ -233,25 +239,34 @@ bool plx_alloc_may_promise(struct plx_store *store, uint64_t blocks)
     return unpromised(store) >= blocks || !ask(store, PLX_EXTENT_DATA);
 }
 
+bool plx_alloc_has_unpromised(struct plx_store *store, uint64_t blocks)
+{
+    bool has = unpromised(store) >= blocks;
+
+    if (!has)
+        ask(store, PLX_EXTENT_DATA);
+    return has;
+}
+
 bool plx_alloc_promise(struct plx_store *store, uint64_t blocks)
 {
     if (unpromised(store) < blocks) {
         ask(store, PLX_EXTENT_DATA);
         return false;
     }
-    store->promised += blocks;
+    store->allocator->promised += blocks;
     return true;
 }
 
 void plx_alloc_owe(struct plx_store *store, uint64_t blocks)
 {
-    store->promised += blocks;
+    store->allocator->promised += blocks;
 }
 
 void plx_alloc_unpromise(struct plx_store *store, uint64_t blocks)
 {
-    PLX_ASSERT(store->promised >= blocks);
-    store->promised -= blocks;
+    PLX_ASSERT(store->allocator->promised >= blocks);
+    store->allocator->promised -= blocks;
     if (blocks)
         plx_alloc_wake(store);
 }
@@ -262,7 +277,7 @@ int plx_alloc_adjacent(struct plx_store *store, uint64_t want, struct plx_task *
     uint64_t reserve = store->info.extent_blocks / 4;
 
     if (unpromised(store) >= want + reserve)
-        for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
+        for (struct plx_extent *extent = store->allocator->extents; extent; extent = extent->next)
             if (usable(extent, PLX_EXTENT_DATA) && extent->free_blocks >= want &&
                 take_adjacent(extent, want, ret_addr))
                 return 0;
@@ -272,7 +287,7 @@ int plx_alloc_adjacent(struct plx_store *store, uint64_t want, struct plx_task *
 int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *ret_addr)
 {
     do {
-        for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
+        for (struct plx_extent *extent = store->allocator->extents; extent; extent = extent->next)
             if (usable(extent, PLX_EXTENT_META) &&
                 take_segment(extent, store->info.segment_blocks, ret_addr))
                 return 0;
@@ -305,7 +320,7 @@ void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type, uint64_
 
 static void remember_foreign(struct plx_store *store, uint64_t addr)
 {
-    struct plx_foreign *foreign = &store->foreign;
+    struct plx_foreign *foreign = &store->allocator->foreign;
 
     if (store->env->extent_needed &&
         PLX_LIST_ROOM(foreign->addrs, foreign->count, foreign->capacity, 64))
@@ -316,7 +331,7 @@ static void remember_foreign(struct plx_store *store, uint64_t addr)
 
 void plx_alloc_foreign_pump(struct plx_store *store)
 {
-    struct plx_foreign *foreign = &store->foreign;
+    struct plx_foreign *foreign = &store->allocator->foreign;
     const struct plx_extent *extent;
 
     if (!foreign->count || foreign->asked)
@@ -332,9 +347,14 @@ void plx_alloc_foreign_pump(struct plx_store *store)
         store->env->extent_needed(store->env, store, foreign->extent);
 }
 
+bool plx_alloc_foreign_waits(const struct plx_store *store)
+{
+    return store->allocator->foreign.count || store->allocator->foreign.asked;
+}
+
 void plx_alloc_foreign_answered(struct plx_store *store, uint64_t number)
 {
-    struct plx_foreign *foreign = &store->foreign;
+    struct plx_foreign *foreign = &store->allocator->foreign;
     const struct plx_extent *extent = plx_extent_find(store, number);
     bool coming = extent && !extent->ready && !extent->sealed; /* granted to allocate from it */
     size_t kept = 0, count = foreign->count;
@@ -364,7 +384,7 @@ static void free_in(struct plx_extent *extent, uint64_t addr)
         return;
     }
     set_bits(extent, addr - extent->base, 1, false);
-    store->freed.blocks += extent->type == PLX_EXTENT_META;
+    store->allocator->freed.blocks += extent->type == PLX_EXTENT_META;
     store->counters.blocks_freed++;
 }
 
@@ -372,12 +392,12 @@ static void free_in(struct plx_extent *extent, uint64_t addr)
  */
 static bool hold_back(const struct plx_extent *extent, uint64_t addr)
 {
-    struct plx_held_back *held = &extent->store->held_back;
+    struct plx_held_back *back = &extent->store->allocator->held_back;
 
-    if (!held->on || extent->type != PLX_EXTENT_META)
+    if (!back->on || extent->type != PLX_EXTENT_META)
         return false;
-    if (PLX_LIST_ROOM(held->addrs, held->count, held->capacity, 1024))
-        held->addrs[held->count++] = addr;
+    if (PLX_LIST_ROOM(back->addrs, back->count, back->capacity, 1024))
+        back->addrs[back->count++] = addr;
     return true;
 }
 
@@ -394,9 +414,33 @@ void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count)
     }
 }
 
+int plx_alloc_each_pending(const struct plx_store *store,
+                           int (*visit)(void *context, const uint64_t *addrs, size_t count),
+                           void *context)
+{
+    const struct plx_allocator *space = store->allocator;
+    int error = visit(context, space->foreign.addrs, space->foreign.count);
+
+    return error ? error : visit(context, space->held_back.addrs, space->held_back.count);
+}
+
+uint64_t plx_alloc_freed_blocks(const struct plx_store *store)
+{
+    return store->allocator->freed.blocks;
+}
+
+bool plx_alloc_may_pass(const struct plx_store *store, uint64_t retry_ns)
+{
+    uint64_t failed_at_ns = store->allocator->freed.failed_at_ns;
+
+    return store->allocator->freed.blocks &&
+           (!failed_at_ns || store->env->monotonic_ns(store->env) - failed_at_ns > retry_ns);
+}
+
 struct plx_since plx_store_since(const struct plx_store *store)
 {
-    return (struct plx_since){.grants = store->grants, .collections = store->collections};
+    return (struct plx_since){.grants = store->allocator->grants,
+                              .collections = store->allocator->collections};
 }
 
 /* ALLOC-6 */
@@ -416,7 +460,7 @@ void plx_alloc_free_dead(struct plx_store *store, uint64_t addr, const struct pl
         return;
     }
     plx_cache_forget(store->cache, addr);
-    if (!mine && no_collection_between(since, store->collections))
+    if (!mine && no_collection_between(since, store->allocator->collections))
         remember_foreign(store, addr);
     else
         store->counters.blocks_foreign++;
@@ -424,66 +468,81 @@ void plx_alloc_free_dead(struct plx_store *store, uint64_t addr, const struct pl
 
 void plx_store_set_collections(struct plx_store *store, uint64_t collections)
 {
-    if (collections <= store->collections)
+    if (collections <= store->allocator->collections)
         return;
-    store->collections = collections;
-    store->counters.blocks_foreign += store->foreign.count;
-    store->foreign.count = 0;
+    store->allocator->collections = collections;
+    store->counters.blocks_foreign += store->allocator->foreign.count;
+    store->allocator->foreign.count = 0;
 }
 
 void plx_alloc_hold_back(struct plx_store *store)
 {
-    PLX_ASSERT(!store->held_back.on);
-    store->held_back.on = true;
-    store->held_back.broken = false;
+    PLX_ASSERT(!store->allocator->held_back.on);
+    store->allocator->held_back.on = true;
+    store->allocator->held_back.broken = false;
 }
 
 static void free_held_back(struct plx_store *store)
 {
-    struct plx_held_back *held = &store->held_back;
+    struct plx_held_back *back = &store->allocator->held_back;
 
     /* Their extents are still owned: none is given up before the store closes. */
-    for (size_t i = 0; i < held->count; i++)
-        free_in(plx_extent_find(store, held->addrs[i] / store->info.extent_blocks), held->addrs[i]);
-    free(held->addrs);
-    held->addrs = NULL;
-    held->count = held->capacity = 0;
+    for (size_t i = 0; i < back->count; i++)
+        free_in(plx_extent_find(store, back->addrs[i] / store->info.extent_blocks), back->addrs[i]);
+    free(back->addrs);
+    back->addrs = NULL;
+    back->count = back->capacity = 0;
 }
 
 bool plx_alloc_let_go(struct plx_store *store)
 {
-    bool freed = store->held_back.count != 0;
+    bool freed = store->allocator->held_back.count != 0;
 
     free_held_back(store);
-    store->held_back.on = false;
+    store->allocator->held_back.on = false;
     if (freed)
         plx_alloc_wake(store);
-    return !store->held_back.broken;
+    return !store->allocator->held_back.broken;
 }
 
 bool plx_alloc_give_way(struct plx_store *store)
 {
-    if (!store->held_back.count)
+    if (!store->allocator->held_back.count)
         return false;
-    store->held_back.broken = true;
+    store->allocator->held_back.broken = true;
     free_held_back(store);
     return true;
 }
 
+void plx_alloc_wait_for_space(struct plx_store *store, struct plx_task *task)
+{
+    plx_queue_push(&store->allocator->space_waiters, task);
+}
+
+void plx_alloc_wait_for_history(struct plx_store *store, struct plx_task *task)
+{
+    plx_queue_push(&store->allocator->room_waiters, task);
+}
+
+bool plx_alloc_history_is_awaited(const struct plx_store *store)
+{
+    return store->allocator->room_waiters.head != NULL;
+}
+
 void plx_alloc_wake(struct plx_store *store)
 {
-    plx_queue_wake(store, &store->space_waiters, 0);
+    plx_queue_wake(store, &store->allocator->space_waiters, 0);
 }
 
 void plx_store_room_made(struct plx_store *store, bool made)
 {
-    plx_queue_wake(store, &store->room_waiters, made ? 0 : PLX_ERR_NOSPACE);
+    plx_queue_wake(store, &store->allocator->room_waiters, made ? 0 : PLX_ERR_NOSPACE);
 }
 
 void plx_alloc_grown(struct plx_store *store)
 {
     for (int type = 0; type <= PLX_EXTENT_META; type++)
-        store->wanted[type].denied_at_ns = 0;
+        store->allocator->wanted[type].denied_at_ns = 0;
     plx_alloc_wake(store);
     plx_store_room_made(store, true);
 }
@@ -503,5 +562,5 @@ void plx_alloc_mark(struct plx_store *store, uint64_t addr, uint64_t count)
 
 uint64_t plx_alloc_free_blocks(const struct plx_store *store, enum plx_extent_type type)
 {
-    return store->free_blocks[type];
+    return store->allocator->free_blocks[type];
 }

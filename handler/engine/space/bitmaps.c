@@ -9,13 +9,13 @@
  * caller that asks for a pass while one runs waits for the next one, which sees its changes. */
 #include <string.h>
 
-#include "engine/space/extent_inside.h"
+#include "engine/space/allocator_inside.h"
 
 /* After a failed flush nobody knows which pages arrived. They become dirty again, so that the next
  * pass rewrites the same slots (EXTENT-2). */
 static void pages_flushed(struct plx_store *store, bool durable)
 {
-    for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
+    for (struct plx_extent *extent = store->allocator->extents; extent; extent = extent->next)
         for (uint32_t p = 0; p < page_count(store); p++) {
             struct plx_extent_page_state *page = &extent->pages[p];
 
@@ -28,19 +28,19 @@ static void pages_flushed(struct plx_store *store, bool durable)
 
 static void sync_rewind(struct plx_store *store, bool mirroring)
 {
-    store->bitmap_sync.mirroring = mirroring;
-    store->bitmap_sync.extent = store->extents;
-    store->bitmap_sync.page = 0;
+    store->allocator->bitmap_sync.mirroring = mirroring;
+    store->allocator->bitmap_sync.extent = store->allocator->extents;
+    store->allocator->bitmap_sync.page = 0;
 }
 
 static void sync_start(struct plx_store *store)
 {
-    struct plx_bitmap_sync *sync = &store->bitmap_sync;
+    struct plx_bitmap_sync *sync = &store->allocator->bitmap_sync;
 
     if (plx_flush_failed_since(store, sync->flush_mark))
         pages_flushed(store, false); /* by an earlier pass that did not get to its flush */
     sync->flush_mark = plx_flush_mark(store);
-    store->freed.before = store->freed.blocks;
+    store->allocator->freed.before = store->allocator->freed.blocks;
     sync->running = sync->joining;
     sync->joining = (struct plx_queue){0};
     sync->state = SYNC_ROUND;
@@ -67,7 +67,7 @@ static uint8_t take_slot(struct plx_extent_page_state *state, bool mirror, uint6
 
 static void write_page(struct plx_store *store, struct plx_extent *extent, uint32_t p)
 {
-    struct plx_bitmap_sync *sync = &store->bitmap_sync;
+    struct plx_bitmap_sync *sync = &store->allocator->bitmap_sync;
     struct plx_extent_page_state *state = &extent->pages[p];
     uint8_t *block = sync->buffer + sync->count * PLX_BLOCK_SIZE;
     bool released = extent->state == -1;
@@ -102,7 +102,7 @@ static bool page_due(const struct plx_bitmap_sync *sync, const struct plx_extent
 /* Submits the next round of pages. False: no page is left. */
 static bool sync_round(struct plx_store *store)
 {
-    struct plx_bitmap_sync *sync = &store->bitmap_sync;
+    struct plx_bitmap_sync *sync = &store->allocator->bitmap_sync;
 
     sync->count = 0;
     sync->join = (struct plx_join){.task = &sync->task};
@@ -124,10 +124,10 @@ static bool sync_round(struct plx_store *store)
 
 static void sync_finish(struct plx_store *store)
 {
-    struct plx_bitmap_sync *sync = &store->bitmap_sync;
+    struct plx_bitmap_sync *sync = &store->allocator->bitmap_sync;
 
     sync->state = SYNC_IDLE;
-    plx_extent_free_list(&store->dropped);
+    plx_extent_free_list(&store->allocator->dropped);
     plx_queue_wake(store, &sync->running, sync->error);
     if (sync->joining.head)
         sync_start(store);
@@ -135,14 +135,15 @@ static void sync_finish(struct plx_store *store)
 
 static void pass_ended(struct plx_store *store, int error)
 {
-    store->freed.blocks -= error ? 0 : store->freed.before;
-    store->freed.failed_at_ns = error ? plx_max_u64(1, store->env->monotonic_ns(store->env)) : 0;
+    store->allocator->freed.blocks -= error ? 0 : store->allocator->freed.before;
+    store->allocator->freed.failed_at_ns =
+        error ? plx_max_u64(1, store->env->monotonic_ns(store->env)) : 0;
 }
 
-static void sync_step(struct plx_task *task)
+void plx_bitmap_sync_step(struct plx_task *task)
 {
     struct plx_bitmap_sync *sync = PLX_CONTAINER(task, struct plx_bitmap_sync, task);
-    struct plx_store *store = PLX_CONTAINER(sync, struct plx_store, bitmap_sync);
+    struct plx_store *store = sync->store;
 
     switch (sync->state) {
     case SYNC_WRITTEN:
@@ -177,16 +178,11 @@ static void sync_step(struct plx_task *task)
     }
 }
 
-void plx_bitmap_sync_init(struct plx_store *store)
-{
-    store->bitmap_sync.task.step = sync_step;
-}
-
 /* EXTENT-1 */
 void plx_bitmap_sync(struct plx_store *store, struct plx_task *task)
 {
-    plx_queue_push(&store->bitmap_sync.joining, task);
-    if (store->bitmap_sync.state == SYNC_IDLE)
+    plx_queue_push(&store->allocator->bitmap_sync.joining, task);
+    if (store->allocator->bitmap_sync.state == SYNC_IDLE)
         sync_start(store);
 }
 

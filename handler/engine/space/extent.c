@@ -48,7 +48,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/space/extent_inside.h"
+#include "engine/space/allocator_inside.h"
 
 /* EXTENT-6 */
 static int check_number(const struct plx_store *store, uint64_t number, struct plx_fault *fault)
@@ -76,16 +76,16 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
         error = extent ? 0 : PLX_ERR_NOMEM;
     }
     if (error) {
-        plx_extent_answered(store, type, store->foreign.extent);
+        plx_extent_answered(store, type, store->allocator->foreign.extent);
         plx_alloc_denied(store, type, error);
         plx_alloc_wake(store);
         return;
     }
     extent->expected = extent->told = grant->states;
-    extent->granted = ++store->grants;
-    extent->collections = store->collections;
-    extent->next = store->extents;
-    store->extents = extent;
+    extent->granted = ++store->allocator->grants;
+    extent->collections = store->allocator->collections;
+    extent->next = store->allocator->extents;
+    store->allocator->extents = extent;
     extent->asked_as = type;
     extent->task.step = plx_extent_load_step;
     extent->state = LOAD_READ;
@@ -124,13 +124,13 @@ int plx_store_extent_adopt(struct plx_store *store, uint64_t number, struct plx_
     extent->type = first.type;
     extent->sealed = first.sealed;
     extent->state = LOAD_ADOPTED;
-    extent->granted = ++store->grants;
-    extent->collections = store->collections;
+    extent->granted = ++store->allocator->grants;
+    extent->collections = store->allocator->collections;
     plx_extent_own_pages(extent);
     free(extent->buffer);
     extent->buffer = NULL;
-    extent->next = store->extents;
-    store->extents = extent;
+    extent->next = store->allocator->extents;
+    store->allocator->extents = extent;
     return 0;
 }
 
@@ -141,7 +141,7 @@ int plx_store_extents_adopted(struct plx_store *store, struct plx_fault *fault)
     if (error)
         return plx_fault_set(fault, error, "the headers of adopted extents cannot be written: %s",
                              plx_error_text(error));
-    for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
+    for (struct plx_extent *extent = store->allocator->extents; extent; extent = extent->next) {
         if (extent->state != LOAD_ADOPTED)
             continue;
         extent->state = LOAD_SYNCED;
@@ -171,7 +171,7 @@ static void fill_info(const struct plx_extent *extent, uint64_t owner, struct pl
 
 void plx_store_extents_seal(struct plx_store *store)
 {
-    for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
+    for (struct plx_extent *extent = store->allocator->extents; extent; extent = extent->next) {
         if (extent->state != LOAD_ADOPTED)
             continue;
         extent->sealed = true;
@@ -186,7 +186,7 @@ bool plx_store_extent_is_owned(const struct plx_store *store, uint64_t extent)
 
 int plx_store_extent_owned(struct plx_store *store, size_t index, struct plx_extent_info *ret_info)
 {
-    struct plx_extent *extent = store->extents;
+    struct plx_extent *extent = store->allocator->extents;
 
     while (extent && index--)
         extent = extent->next;
@@ -201,11 +201,12 @@ struct plx_extent_info *plx_store_extents_risen(struct plx_store *store, size_t 
     struct plx_extent_info *list;
     size_t count = 0;
 
-    for (const struct plx_extent *extent = store->extents; extent; extent = extent->next)
+    for (const struct plx_extent *extent = store->allocator->extents; extent; extent = extent->next)
         count++;
     *ret_count = 0;
     list = calloc(count + 1, sizeof *list);
-    for (struct plx_extent *extent = store->extents; list && extent; extent = extent->next) {
+    for (struct plx_extent *extent = store->allocator->extents; list && extent;
+         extent = extent->next) {
         /* A fresh extent counts only from its second pass on: before, a crash could leave it "never
          * used" (EXTENT-3). */
         bool loaded = extent->ready || extent->state == LOAD_ADOPTED ||
@@ -238,7 +239,7 @@ static bool begin_release(struct plx_extent *extent)
  * page the pass failed to write. The next pass names this instance as their owner again. */
 static void take_back(struct plx_store *store)
 {
-    for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
+    for (struct plx_extent *extent = store->allocator->extents; extent; extent = extent->next) {
         if (extent->state != -1)
             continue;
         if (!extent->sealed)
@@ -250,7 +251,7 @@ static void take_back(struct plx_store *store)
 
 void plx_store_extents_leave(struct plx_store *store)
 {
-    for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
+    for (struct plx_extent *extent = store->allocator->extents; extent; extent = extent->next)
         begin_release(extent);
 }
 
@@ -262,7 +263,7 @@ int plx_store_extent_release(struct plx_store *store, uint64_t number,
     int error;
 
     if (!extent || !begin_release(extent))
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu is not held here",
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu is not owned here",
                              (unsigned long long)number);
     error = plx_bitmap_sync_run(store);
     if (error) {
@@ -338,7 +339,7 @@ int plx_store_extent_read(struct plx_store *store, uint64_t number,
 
 int plx_extent_note_born(struct plx_store *store)
 {
-    for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
+    for (struct plx_extent *extent = store->allocator->extents; extent; extent = extent->next) {
         extent->born = calloc(store->info.extent_blocks / 64, sizeof *extent->born);
         if (extent->born)
             continue;
@@ -350,7 +351,7 @@ int plx_extent_note_born(struct plx_store *store)
 
 void plx_extent_forget_born(struct plx_store *store)
 {
-    for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
+    for (struct plx_extent *extent = store->allocator->extents; extent; extent = extent->next) {
         free(extent->born);
         extent->born = NULL;
     }
@@ -412,9 +413,9 @@ static uint64_t sweep_bits(struct plx_extent *extent, const uint64_t *garbage)
     }
     extent->free_blocks += swept;
     if (extent->ready)
-        store->free_blocks[extent->type] += swept;
+        store->allocator->free_blocks[extent->type] += swept;
     if (extent->ready && extent->type == PLX_EXTENT_META)
-        store->freed.blocks += swept;
+        store->allocator->freed.blocks += swept;
     store->counters.blocks_collected += swept;
     return swept;
 }
@@ -438,8 +439,8 @@ int plx_store_extent_sweep(struct plx_store *store, uint64_t number, const uint6
     if (error)
         return error;
     extent->state = -1; /* leaving: nobody's before and after, so page 0 gets owner 0 */
-    extent->next = store->extents;
-    store->extents = extent;
+    extent->next = store->allocator->extents;
+    store->allocator->extents = extent;
     *ret_swept = sweep_bits(extent, garbage);
     error = plx_bitmap_sync_run(store);
     if (error)

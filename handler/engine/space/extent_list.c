@@ -1,11 +1,11 @@
 /* extent_list.c - the list of extents that this instance has, or is getting (EXTENT-3). */
 #include <stdlib.h>
 
-#include "engine/space/extent_inside.h"
+#include "engine/space/allocator_inside.h"
 
 struct plx_extent *plx_extent_find(const struct plx_store *store, uint64_t number)
 {
-    struct plx_extent *extent = store->extents;
+    struct plx_extent *extent = store->allocator->extents;
 
     while (extent && extent->number != number)
         extent = extent->next;
@@ -54,17 +54,11 @@ void plx_extent_free_list(struct plx_extent **list)
     }
 }
 
-void plx_extent_free_all(struct plx_store *store)
-{
-    plx_extent_free_list(&store->extents);
-    plx_extent_free_list(&store->dropped);
-}
-
 /* Takes the extent out of the list. It is freed once no bitmap pass can still write its pages. */
 void plx_extent_drop(struct plx_store *store, struct plx_extent *extent)
 {
-    struct plx_extent **link = &store->extents;
-    struct plx_bitmap_sync *sync = &store->bitmap_sync;
+    struct plx_extent **link = &store->allocator->extents;
+    struct plx_bitmap_sync *sync = &store->allocator->bitmap_sync;
 
     while (*link != extent)
         link = &(*link)->next;
@@ -73,15 +67,16 @@ void plx_extent_drop(struct plx_store *store, struct plx_extent *extent)
         sync->extent = extent->next;
         sync->page = 0;
     }
-    extent->next = store->dropped;
-    store->dropped = extent;
+    extent->next = store->allocator->dropped;
+    store->allocator->dropped = extent;
     if (sync->state == SYNC_IDLE)
-        plx_extent_free_list(&store->dropped);
+        plx_extent_free_list(&store->allocator->dropped);
 }
 
 void plx_extent_set_ready(struct plx_extent *extent, bool ready)
 {
     PLX_ASSERT(extent->ready != ready);
     extent->ready = ready;
-    extent->store->free_blocks[extent->type] += ready ? extent->free_blocks : -extent->free_blocks;
+    extent->store->allocator->free_blocks[extent->type] +=
+        ready ? extent->free_blocks : -extent->free_blocks;
 }

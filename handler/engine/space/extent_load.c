@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/space/extent_inside.h"
+#include "engine/space/allocator_inside.h"
 
 void plx_extent_mark_header_blocks(struct plx_extent *extent)
 {
@@ -178,7 +178,7 @@ void plx_extent_answered(struct plx_store *store, enum plx_extent_type type, uin
     if (type == PLX_EXTENT_UNUSED)
         plx_alloc_foreign_answered(store, number);
     else
-        store->wanted[type].asked = false;
+        store->allocator->wanted[type].asked = false;
 }
 
 /* The granted extent is of no use. The environment is told, and another extent may be asked for. */
@@ -212,7 +212,7 @@ static void load_finish(struct plx_extent *extent, int error)
         plx_extent_drop(store, extent);
         plx_alloc_denied(store, asked_as, error); /* not one extent after the other */
     } else {
-        store->wanted[asked_as].refused = 0;
+        store->allocator->wanted[asked_as].refused = 0;
         if (!extent->sealed)
             plx_extent_set_ready(extent, true); /* EXTENT-3 */
     }

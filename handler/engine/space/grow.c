@@ -35,9 +35,10 @@
  * GROW-10  Restoring superblocks from the spare can be repeated. If it was cut off, one slot
  *     repeats the spare and the other one is unreadable, and the next call goes on. Whatever else
  *     can be read is refused, because it may be newer than the spare.
- * GROW-11  What an interrupted call left of a further volume has no extent that was ever used
- *     (GROW-1, GROW-3), and is overwritten without --force. A volume that has one was counted:
- *     volume 0 went back to an older state since, and nothing is overwritten.
+ * GROW-11  What an interrupted call left of a further volume has no extent and no record that was
+ *     ever used (GROW-1, GROW-3), and is overwritten without --force. A volume that has one was
+ *     counted: volume 0 went back to an older state since, and nothing is overwritten. Whether
+ *     there was such a call the caller knows (ATTACH-17).
  * GROW-12  What overwrote a further volume's superblocks may have left zeroes where its number was.
  *     A volume without a number counts as one that went back (NUMBERS-3). So before its superblocks
  *     are restored, each slot that holds no number is marked as one whose number was lost
@@ -52,6 +53,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/space/allocator.h"
 #include "engine/space/grow_inside.h"
 
 static int growth_begin(struct plx_store *store, const struct plx_grow *options,

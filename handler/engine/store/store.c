@@ -48,8 +48,7 @@ uint64_t plx_store_due_ns(const struct plx_store *store)
 void plx_store_settle(struct plx_store *store)
 {
     /* After a fence no extent is granted any more for what was freed. */
-    while ((!store->fenced && (store->foreign.count || store->foreign.asked)) ||
-           plx_alloc_asks(store))
+    while ((!store->fenced && plx_alloc_foreign_waits(store)) || plx_alloc_asks(store))
         if (!plx_store_tick(store))
             plx_store_wait(store);
 }
@@ -69,6 +68,15 @@ static int check_writable(const struct plx_store *store, const struct plx_volume
                       volumes[i].device,
                       volumes[i].super.read_compatible & ~PLX_READ_COMPATIBLE_KNOWN, fault);
     return error;
+}
+
+/* Of the rooms below. */
+static void free_parts(struct plx_store *store)
+{
+    plx_disks_free(store);
+    plx_allocator_free(store);
+    plx_cache_free(store->cache);
+    plx_tick_free(store);
 }
 
 int plx_store_open(struct plx_device **devices, unsigned count,
@@ -109,19 +117,16 @@ int plx_store_open(struct plx_device **devices, unsigned count,
     /* What a process before this one wrote may lie in the device's cache. */
     for (unsigned i = 0; i < count; i++)
         store->volumes[i].dirty = store->options.instance != 0;
-    plx_bitmap_sync_init(store);
-    plx_reserve_init(store);
     store->cache = plx_cache_new(store, store->options.cache_bytes);
-    store->bitmap_sync.buffer = malloc(PLX_BITMAP_ROUND * PLX_BLOCK_SIZE);
-    if (!store->cache || !store->bitmap_sync.buffer) {
+    if (plx_tick_init(store) || plx_allocator_init(store) || plx_disks_init(store) ||
+        !store->cache) {
         error = plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-        plx_cache_free(store->cache);
-        free(store->bitmap_sync.buffer);
         goto fail;
     }
     *ret_store = store;
     return 0;
 fail:
+    free_parts(store);
     free(room);
     free(store->ranges);
     free(store);
@@ -138,10 +143,7 @@ int plx_store_close(struct plx_store *store)
     while (plx_store_busy(store))
         if (!plx_store_tick(store))
             plx_store_wait(store);
-    plx_extent_free_all(store);
-    free(store->foreign.addrs);
-    plx_cache_free(store->cache);
-    free(store->bitmap_sync.buffer);
+    free_parts(store);
     for (unsigned i = 0; i < store->info.volumes; i++)
         store->volumes[i].device->ops->close(store->volumes[i].device);
     free(store->ranges);
@@ -252,5 +254,5 @@ void plx_store_counters(const struct plx_store *store, struct plx_counters *ret_
         ret_counters->snapshot_rate += plx_protect_rate(vdi);
     ret_counters->data_free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_DATA);
     ret_counters->meta_free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_META);
-    ret_counters->recovery_blocks = store->reserve.blocks;
+    ret_counters->recovery_blocks = store->disks->reserve.blocks;
 }
