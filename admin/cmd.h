@@ -136,6 +136,9 @@ int plx_cmd_ring_check(struct plx_cli *cli);
 int plx_cmd_ring_discard(struct plx_cli *cli);
 int plx_cmd_ring_repair(struct plx_cli *cli);
 
+int plx_cmd_help(struct plx_cli *cli);
+int plx_cmd_version(struct plx_cli *cli);
+int plx_cmd_complete(struct plx_cli *cli);
 int plx_cmd_tree(struct plx_cli *cli);
 int plx_cmd_gc(struct plx_cli *cli);
 int plx_cmd_dedup(struct plx_cli *cli);

@@ -155,42 +155,73 @@ static uint64_t ring_bytes(const struct plx_ring_super *super)
     return (uint64_t)super->segments * super->segment_blocks * PLX_BLOCK_SIZE;
 }
 
+/* The operator's word about the host whose ring it is. */
+static int check_host(struct plx_cli *cli, const char *from)
+{
+    bool word = plx_cli_get(cli, "i-checked-it-is-off");
+
+    if (word && !from)
+        return plx_cli_usage(cli, "--i-checked-it-is-off goes with --from HOST");
+    return word || !from
+               ? 0
+               : plx_cli_fail(cli, PLX_ERR_UNCONFIRMED,
+                              "nothing was changed: if host %.64s still runs and sees the ring, "
+                              "what it acknowledges there is lost; when you have seen that it is "
+                              "off, or if it was this machine, add --i-checked-it-is-off",
+                              from);
+}
+
+static void say_made(struct plx_cli *cli, const struct plx_host_ring_made *made, const char *from)
+{
+    const char *store = made->known.store;
+    char members[PLX_KNOWN_RING_TEXT], text[16];
+
+    plx_known_ring_name_members(&made->known, members);
+    plx_text_size(ring_bytes(&made->super), text);
+    if (made->alone)
+        plx_out_note(cli,
+                     "%s: the ring goes on with this member alone; 'parallax ring repair %s --with "
+                     "PATH' gives it another one",
+                     store, store);
+    if (made->taken_over)
+        plx_out_note(cli, "%s: the ring of host %s on %s is this host's now (%s)", store, from,
+                     members, text);
+    else if (made->taken_up)
+        plx_out_note(cli, "%s: this host's ring on %s is known again (%s)", store, members, text);
+    else
+        plx_out_note(cli,
+                     "%s: this host has a ring on %s now (%s for writes); 'parallax vdi set "
+                     "STORE/VDI --ring on' has a virtual disk use it",
+                     store, members, text);
+}
+
 int plx_cmd_ring_create(struct plx_cli *cli)
 {
     struct plx_host_ring_options options = {.force = plx_cli_get(cli, "force"),
                                             .other_lost =
-                                                plx_cli_get(cli, "i-checked-the-other-is-lost")};
+                                                plx_cli_get(cli, "i-checked-the-other-is-lost"),
+                                            .from = plx_cli_get(cli, "from")};
     struct plx_host_ring_made made;
-    char members[PLX_KNOWN_RING_TEXT], text[16];
     struct plx_name name;
     uint64_t size = 0;
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
-        (rc = plx_cmd_ring_size(cli, &size)) || (rc = look_at_paths(cli, size, &options)) ||
+        (rc = check_host(cli, options.from)) || (rc = plx_cmd_ring_size(cli, &size)) ||
+        (rc = look_at_paths(cli, size, &options)) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
         (rc = plx_host_ring_create(cli->session.attach, &options, &made, &cli->fault)))
         return rc;
     tell_others(cli, name.store);
     tell_needing(cli, &made.known);
-    plx_known_ring_name_members(&made.known, members);
-    plx_text_size(ring_bytes(&made.super), text);
-    if (made.alone)
-        plx_out_note(cli,
-                     "%s: the ring goes on with this member alone; 'parallax ring repair %s --with "
-                     "PATH' gives it another one",
-                     made.known.store, made.known.store);
-    plx_out_note(cli,
-                 made.taken_up ? "%s: this host's ring on %s is known again (%s)"
-                               : "%s: this host has a ring on %s now (%s for writes); 'parallax "
-                                 "vdi set STORE/VDI --ring on' has a virtual disk use it",
-                 made.known.store, members, text);
+    say_made(cli, &made, options.from);
     if (made.taken_up)
         tell_usable(cli, &made.known);
     plx_ring_hint_users(cli, name.store, PLX_RING_HINT_MADE);
-    plx_out_done(cli, json_pack("{s:s,s:s,s:o,s:I,s:b}", "store", made.known.store, "ring",
+    plx_out_done(cli, json_pack("{s:s,s:s,s:o,s:I,s:b,s:b}", "store", made.known.store, "ring",
                                 made.known.ring, "members", paths_json(&made.known), "size_bytes",
-                                (json_int_t)ring_bytes(&made.super), "taken_up", made.taken_up));
+                                (json_int_t)ring_bytes(&made.super), "taken_up", made.taken_up,
+                                "taken_over", made.taken_over));
     plx_known_ring_done(&made.known);
     return 0;
 }

@@ -18,26 +18,6 @@
     {"bytes", NULL, "sizes as exact numbers of bytes"}
 /* clang-format on */
 
-static int cmd_help(struct plx_cli *cli)
-{
-    return plx_cli_help(cli, cli->count > 0 ? cli->arguments[0] : NULL,
-                        cli->count > 1 ? cli->arguments[1] : NULL);
-}
-
-static int cmd_version(struct plx_cli *cli)
-{
-    if (cli->json)
-        plx_out_json(json_pack("{s:s}", "version", PLX_VERSION));
-    else
-        puts("parallax " PLX_VERSION);
-    return 0;
-}
-
-static int cmd_complete(struct plx_cli *cli)
-{
-    return plx_cli_complete(cli);
-}
-
 const struct plx_command plx_commands[] = {
     {"store", "format", "NAME", "Make a new, empty store.",
      "A store has one or more volumes: files, block devices or iscsi:// URLs. A file that does not "
@@ -593,13 +573,17 @@ const struct plx_command plx_commands[] = {
      "other. A file that does not exist is created with --size, and all of it is allocated. A "
      "device that holds data is refused unless you give --force; a volume of a store, and a ring "
      "that may hold writes, always. This host's own ring of the store becomes known again as it "
-     "is, under another path, too, and with one member if the other is lost. A host has one ring "
-     "for each store. Handlers that do not know rings cannot open the store afterwards.",
+     "is, under another path, too, and with one member if the other is lost. The ring of a host "
+     "that is off becomes this host's, with its writes, if its device was brought here. A host has "
+     "one ring for each store. Handlers that do not know rings cannot open the store afterwards.",
      "ring create demo /srv/demo.ring --size 64M\n"
-     "ring create san /dev/disk/by-id/nvme-aa /dev/disk/by-id/nvme-bb",
+     "ring create san /dev/disk/by-id/nvme-aa /dev/disk/by-id/nvme-bb\n"
+     "ring create demo /dev/disk/by-id/nvme-aa --from web1 --i-checked-it-is-off",
      OPTIONS({"size", "SIZE", "size of each file that is created, at least 33M"},
              {"force", NULL, "overwrite devices that hold data"},
-             {"i-checked-the-other-is-lost", NULL, "PATH is what is left of this host's mirror"}),
+             {"i-checked-the-other-is-lost", NULL, "PATH is what is left of a mirror"},
+             {"from", "HOST", "take over the ring of this host, as 'store scan PATH' shows it"},
+             {"i-checked-it-is-off", NULL, "confirm that HOST is off"}),
      plx_cmd_ring_create},
     {"ring", "list", "[STORE]", "List the rings of this host.",
      "A ring that cannot be used is listed, too: PROBLEM says why in a word, standard error in a "
@@ -693,8 +677,8 @@ const struct plx_command plx_commands[] = {
     {"help", NULL, "[NOUN] [VERB]", "Show help on everything, a noun or a command.", NULL,
      "help\n"
      "help vdi create",
-     NULL, cmd_help},
-    {"version", NULL, NULL, "Show the version.", NULL, "version", NULL, cmd_version},
-    {"__complete", NULL, "[WORD] [WORD]", NULL, NULL, NULL, NULL, cmd_complete},
+     NULL, plx_cmd_help},
+    {"version", NULL, NULL, "Show the version.", NULL, "version", NULL, plx_cmd_version},
+    {"__complete", NULL, "[WORD] [WORD]", NULL, NULL, NULL, NULL, plx_cmd_complete},
     {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL},
 };

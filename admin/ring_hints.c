@@ -63,7 +63,7 @@ static void say_next(const struct plx_host_ring *ring, const struct plx_ring_hin
                      const char *path, char *text, size_t bytes)
 {
     const char *store = hint->name[0] ? hint->name : "STORE";
-    char word[PLX_WORD_TEXT];
+    char word[PLX_WORD_TEXT], host[PLX_WORD_TEXT];
 
     if (ring->known)
         snprintf(text, bytes, "this host knows it ('parallax ring info %s')", store);
@@ -76,8 +76,12 @@ static void say_next(const struct plx_host_ring *ring, const struct plx_ring_hin
                                        : "");
     else
         snprintf(text, bytes,
-                 "'parallax ring create STORE PATH%s' on that host makes it known again there",
-                 other_member(ring));
+                 "'parallax ring create STORE PATH%s' on that host makes it known again there; if "
+                 "that host is off, or was this machine, %s'parallax ring create %s %.150s%s "
+                 "--from %.80s --i-checked-it-is-off' makes it this host's",
+                 other_member(ring), hint->name[0] ? "" : "once that store is known here, ", store,
+                 plx_plain_word(path, word, sizeof word), other_member(ring),
+                 plx_plain_word(ring->host_name, host, sizeof host));
 }
 
 /* The ring goes on without this member, or this state of it. */
@@ -164,7 +168,7 @@ static void describe(const struct plx_paths *paths, const struct plx_host_ring *
 {
     struct plx_known known = {0};
     struct plx_host_ring own;
-    char next[480];
+    char next[640];
     bool beside;
 
     hint->known = ring->known;
@@ -238,6 +242,7 @@ static void warn_taken(const struct needed *n, const char *vdi, const char *ring
 {
     bool any = strcmp(n->from, PLX_TENANCY_ANY) == 0;
     const char *store = n->known->name, *would = n->dry_run ? "would not be" : "is not";
+    const char *host = any ? "HOST" : n->from, *after = n->dry_run ? " afterwards" : "";
     char back[200] = "start that host, and leave the store to it";
 
     if (!n->dry_run)
@@ -246,10 +251,12 @@ static void warn_taken(const struct needed *n, const char *vdi, const char *ring
                  "'parallax store import' there)",
                  store);
     plx_out_warning("%s/%s: its newest writes may lie on write-back ring %s of %s%.64s, or of one "
-                    "that had the store before, and it %s used without that ring: %s; or 'parallax "
-                    "ring discard %s/%s' gives these writes up%s",
+                    "that had the store before, and it %s used without that ring: %s; or bring the "
+                    "ring's device here, and 'parallax ring create %s PATH --from %.64s "
+                    "--i-checked-it-is-off' takes it over%s; or 'parallax ring discard %s/%s' "
+                    "gives these writes up%s",
                     store, vdi, ring, any ? "the host that had the store" : "host ",
-                    any ? "" : n->from, would, back, store, vdi, n->dry_run ? " afterwards" : "");
+                    any ? "" : n->from, would, back, store, host, after, store, vdi, after);
 }
 
 static void warn(const struct needed *n, const char *vdi, const char *ring, bool has_other)

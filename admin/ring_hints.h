@@ -14,7 +14,7 @@ struct plx_ring_hint {
     char name[PLX_STORE_NAME_MAX + 1];              /* of the store here; empty: it has none */
     char host[65];
     bool known;     /* this host knows the ring */
-    char text[900]; /* whose it is, whether it may be deleted, what comes next */
+    char text[1100]; /* whose it is, whether it may be deleted, what comes next */
 };
 /* NOT_FOUND: no ring lies there. */
 int plx_ring_hint_member(const struct plx_paths *paths, const char *path,

@@ -76,6 +76,8 @@ static int explain(struct plx_attach *a, const struct plx_ring_members *members,
                              why[0] ? why : said.text, a->known.name);
     if (!why[0])
         return error;
+    if (error == PLX_ERR_RING_AWAY) /* another host's */
+        return plx_fault_set(fault, error, "%s", why);
     return plx_fault_set(fault, error,
                          "%.150s; if it lies elsewhere now: 'parallax ring create %s PATH'; if it "
                          "is lost for good: 'parallax ring %s %s%s'%s",
@@ -95,6 +97,7 @@ static int open_ring(struct plx_attach *a, struct plx_attach_ring *ring, bool ne
     if (error)
         return error;
     plx_ring_members_check(&ring->members, ring->known.ring);
+    plx_ring_members_check_host(&ring->members, &a->paths, a->known.name);
     error = plx_ring_members_sound(&ring->members)
                 ? plx_ring_members_load(&ring->members, &options, &ring->ring, fault)
                 : ring->members.member[0].problem.code;

@@ -60,13 +60,8 @@ static void load(struct plx_host_ring *ring)
 static void settle_host(const struct plx_paths *paths, struct plx_host_ring *ring)
 {
     const struct plx_ring_member_seen *sound = plx_ring_members_sound(&ring->members);
-    char host[PLX_UUID_TEXT];
 
-    ring->ours = ring->known;
-    if (!sound)
-        return;
-    plx_uuid_text(&sound->super.host, host);
-    ring->ours = strcmp(host, paths->host) == 0;
+    ring->ours = sound ? plx_ring_member_is_ours(sound, paths) : ring->known;
 }
 
 static int open_known(const struct plx_paths *paths, enum plx_ring_hold hold,

@@ -20,21 +20,25 @@ struct plx_host_ring_options {
     unsigned members;
     uint64_t create_bytes; /* size of files to be created; 0: all files must exist */
     bool force;            /* overwrite what the members hold */
-    bool other_lost;       /* the operator's word: of this host's ring of two, one member is left */
+    bool other_lost;       /* the operator's word: of a ring of two, one member is left */
+    const char *from; /* likewise: the ring is of this host, by its name or id, and that is off; or
+                         NULL */
 };
 
 struct plx_host_ring_made {
     struct plx_known_ring known; /* to be freed */
     struct plx_ring_super super; /* of its first member */
     bool alone;                  /* of two members it has one */
-    bool taken_up;               /* it was there, and is known again: nothing was written to it */
+    bool taken_up;               /* it was there, and is known again */
+    bool taken_over;             /* likewise, and was another host's */
 };
 
 /* Makes a ring of this host for the store, which is open for writing, and enters it. A ring of this
  * host and this store that lies on just these members is taken up again instead; so is one of two
- * that goes on with this one alone, or is to. EXISTS: this host has a ring of the store, or a
- * member holds data, a store or another ring. NOT_FOUND: no such member is left there. RING_AWAY:
- * the other one has the newest writes of a disk. Afterwards the caller
+ * that goes on with this one alone, or is to. With `from` a ring of that host becomes this host's
+ * first. EXISTS: this host has a ring of the store, or a member holds data, a store or another
+ * ring. UNCONFIRMED: it is a ring of another host, and `from` is NULL. NOT_FOUND: no such member is
+ * left there. RING_AWAY: the other one has the newest writes of a disk. Afterwards the caller
  * notifies other instances, as after plx_attach_grow(). */
 int plx_host_ring_create(struct plx_attach *attach, const struct plx_host_ring_options *options,
                          struct plx_host_ring_made *ret_made, struct plx_fault *fault);

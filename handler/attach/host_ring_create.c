@@ -10,8 +10,8 @@
  * HOST_RING_CREATE-4  The beginning of each member is erased, so that no other program finds what
  *     was there before.
  * HOST_RING_CREATE-5  A ring of this host and this store is taken up as it is, if all its members
- *     are given and no others: it may hold writes that the store lacks. A ring of another host or
- *     of another store is never taken up.
+ *     are given and no others: it may hold writes that the store lacks. A ring of another store is
+ *     never taken up.
  * HOST_RING_CREATE-6  Files get all their blocks when the ring is made: a ring that finds its file
  *     system full could not keep what it is about to acknowledge.
  * HOST_RING_CREATE-7  What fails before the first write to a member has changed no member. What
@@ -24,6 +24,11 @@
  *     by the operator's word that the other one is lost, unless the store knows that this one lacks
  *     a disk's newest writes (as HOST_RING_REPAIR-1, -5). It has its new set, durably, before it is
  *     entered. By that word nothing is made.
+ * HOST_RING_CREATE-10  A ring of another host that may hold anything becomes this host's by the
+ *     operator's word, which names that host and says that it is off: its device was moved here, or
+ *     this machine has another id than before. The store is this host's already, for it is open to
+ *     write. The members name this host, durably, before the ring is entered (RING-8), so the other
+ *     host does not use it any more (RING_MEMBERS-3). By that word nothing is made, either.
  * Threads: the caller's.
  * Crash story: what is left is nothing, a store that allows rings, a ring on the first member only,
  *   which is made again with --force, or one on all members, which is taken up.
@@ -41,6 +46,7 @@
 #include "attach/attach_inside.h"
 #include "attach/occupied.h"
 #include "attach/volumes.h"
+#include "engine/base/plain.h"
 #include "engine/loop/volume.h"
 
 #define HEAD_BYTES ((size_t)PLX_RING_SEGMENTS_AT) /* before the first segment */
@@ -53,6 +59,7 @@ struct creation {
     struct plx_ring_members members;
     uint8_t *buffer;          /* of HEAD_BYTES, for erasing */
     bool written;             /* HOST_RING_CREATE-7 */
+    bool takes_over;          /* HOST_RING_CREATE-10 */
     struct plx_fault refused; /* code not 0: the store's ring is entered already */
     struct plx_fault *fault;
 };
@@ -173,21 +180,68 @@ static int refuse_copies(struct creation *c)
                          member[0].path, member[1].path, c->known.store);
 }
 
-/* HOST_RING_CREATE-5. *ret_found: it is this host's ring of this store, and these are its members.
- */
+/* HOST_RING_CREATE-10. The member is another host's. */
+static int ask_host(const struct creation *c, const struct plx_ring_super *super, const char *path)
+{
+    const char *from = c->options->from, *name = super->host_name;
+    char id[PLX_UUID_TEXT], word[PLX_WORD_TEXT];
+
+    plx_uuid_text(&super->host, id);
+    if (!from)
+        return plx_fault_set(c->fault, PLX_ERR_UNCONFIRMED,
+                             "%.150s is a member of host %s's ring of store %s, and may hold "
+                             "writes that the store lacks; if host %s is off, or was this machine, "
+                             "add --from %s --i-checked-it-is-off: the ring becomes this host's, "
+                             "with these writes",
+                             path, name, c->known.store, name,
+                             plx_plain_word(name, word, sizeof word));
+    return strcmp(from, name) == 0 || strcmp(from, id) == 0
+               ? 0
+               : plx_fault_set(c->fault, PLX_ERR_INVALID,
+                               "nothing was changed: %.150s is a member of host %s's ring of store "
+                               "%s, not of %.64s's",
+                               path, name, c->known.store, from);
+}
+
+/* Whether all members are this host's, or may become it. *ret_may: they are, or may. */
+static int check_hosts(struct creation *c, bool *ret_may)
+{
+    bool others = false;
+    int error = 0;
+
+    for (unsigned i = 0; i < c->members.count; i++)
+        others |= !c->members.member[i].problem.code &&
+                  !plx_ring_member_is_ours(&c->members.member[i], &c->attach->paths);
+    *ret_may = !others || c->options->from || !is_empty(c);
+    for (unsigned i = 0; i < c->members.count && others && *ret_may && !error; i++) {
+        const struct plx_ring_member_seen *member = &c->members.member[i];
+
+        if (!member->problem.code && !plx_ring_member_is_ours(member, &c->attach->paths))
+            error = ask_host(c, &member->super, member->path);
+    }
+    c->takes_over = others && !error;
+    return error;
+}
+
+/* HOST_RING_CREATE-5. *ret_found: it is this host's ring of this store, or becomes it, and these
+ * are its members. */
 static int find_own(struct creation *c, bool *ret_found)
 {
     const struct plx_ring_member_seen *sound = plx_ring_members_sound(&c->members);
-    char store[PLX_UUID_TEXT], host[PLX_UUID_TEXT];
+    char store[PLX_UUID_TEXT];
     unsigned same = 0;
+    bool may;
+    int error;
 
     *ret_found = false;
     if (!sound)
         return 0;
     plx_uuid_text(&sound->super.store, store);
-    plx_uuid_text(&sound->super.host, host);
-    if (strcmp(store, c->known.identity) != 0 || strcmp(host, c->attach->paths.host) != 0)
+    if (strcmp(store, c->known.identity) != 0)
         return 0; /* check_member() has the words */
+    error = check_hosts(c, &may);
+    if (error || !may)
+        return error; /* likewise */
     for (unsigned i = 0; i < c->members.count; i++)
         same += !c->members.member[i].problem.code &&
                 plx_uuid_equal(&c->members.member[i].super.ring, &sound->super.ring);
@@ -198,7 +252,7 @@ static int find_own(struct creation *c, bool *ret_found)
     if (*ret_found || sound->super.members == 1 || (same < c->members.count && is_empty(c)))
         return 0; /* likewise */
     return plx_fault_set(c->fault, PLX_ERR_EXISTS,
-                         "%.150s is one of two members of this host's ring of store %s; give both "
+                         "%.150s is one of two members of a ring of store %s; give both "
                          "to take the ring up again; if the other one is lost for good, give this "
                          "one only, and add --i-checked-the-other-is-lost; or end the ring by "
                          "'parallax ring delete %.150s'",
@@ -215,6 +269,7 @@ static bool is_moved(const struct creation *c, const struct plx_known_ring *ente
                               NULL))
         return false;
     plx_ring_members_check(&old, entered->ring);
+    plx_ring_members_check_host(&old, &c->attach->paths, c->known.store);
     for (unsigned i = 0; i < old.count; i++) {
         bool given = false;
 
@@ -298,6 +353,7 @@ static void refuse_entered(struct creation *c, const struct plx_known_ring *ente
                               NULL))
         return;
     plx_ring_members_check(&old, entered->ring);
+    plx_ring_members_check_host(&old, &c->attach->paths, c->known.store);
     missing = missing_member(&old);
     if (same)
         refuse_same(c, entered, &old);
@@ -365,15 +421,12 @@ static int refuse_older(struct creation *c, struct plx_ring *ring)
 }
 
 /* HOST_RING_CREATE-9 */
-static int go_on_alone(struct creation *c)
+static int check_alone(struct creation *c)
 {
-    const struct plx_ring_super *super = &plx_ring_members_sound(&c->members)->super;
     struct plx_ring *ring;
     struct plx_env env;
     int error;
 
-    if (c->members.count == super->members || super->alone)
-        return 0;
     plx_attach_init_env(&env);
     error = plx_ring_members_load(
         &c->members, &(struct plx_ring_options){.env = &env, .read_only = true}, &ring, c->fault);
@@ -381,9 +434,29 @@ static int go_on_alone(struct creation *c)
         return error;
     error = refuse_older(c, ring);
     plx_ring_close(ring);
-    if (!error)
-        error = plx_ring_members_load(
-            &c->members, &(struct plx_ring_options){.env = &env, .alone = true}, &ring, c->fault);
+    return error;
+}
+
+/* HOST_RING_CREATE-9, HOST_RING_CREATE-10: what its superblocks are to say from now on. */
+static int settle_supers(struct creation *c)
+{
+    const struct plx_ring_super *super = &plx_ring_members_sound(&c->members)->super;
+    const struct plx_paths *paths = &c->attach->paths;
+    bool alone = c->members.count < super->members && !super->alone;
+    struct plx_ring_options options = {.alone = alone};
+    struct plx_ring *ring;
+    struct plx_env env;
+    int error = alone ? check_alone(c) : 0;
+
+    if (error || (!alone && !c->takes_over))
+        return error;
+    plx_attach_init_env(&env);
+    options.env = &env;
+    if (c->takes_over) {
+        plx_uuid_parse(paths->host, &options.host);
+        snprintf(options.host_name, sizeof options.host_name, "%s", paths->host_name);
+    }
+    error = plx_ring_members_load(&c->members, &options, &ring, c->fault);
     if (!error)
         plx_ring_close(ring);
     return error;
@@ -394,7 +467,7 @@ static int take_up(struct creation *c)
     int error = allow_ring(c);
 
     if (!error)
-        error = go_on_alone(c);
+        error = settle_supers(c);
     if (!error)
         fill_known(c, &plx_ring_members_sound(&c->members)->super);
     return error;
@@ -470,6 +543,11 @@ static int make_ring(struct creation *c)
 {
     int error = 0;
 
+    if (c->options->from) /* HOST_RING_CREATE-10 */
+        return plx_fault_set(c->fault, PLX_ERR_NOT_FOUND,
+                             "%.150s is no member of a ring of store %s, so there is none to take "
+                             "over",
+                             c->known.member[0], c->known.store);
     if (c->options->other_lost) /* HOST_RING_CREATE-9 */
         return plx_fault_set(c->fault, PLX_ERR_NOT_FOUND,
                              "%.150s is no member of this host's ring of store %s, so there is "
@@ -548,7 +626,7 @@ static int refuse_volumes(struct creation *c)
 
 static int open_members(struct creation *c)
 {
-    bool makes = !c->refused.code && !c->options->other_lost;
+    bool makes = !c->refused.code && !c->options->other_lost && !c->options->from;
     uint64_t create_bytes = makes ? c->options->create_bytes : 0;
     int error =
         plx_ring_members_open(&c->members, c->known.member, c->known.members, PLX_RING_ALONE,
@@ -582,7 +660,8 @@ int plx_host_ring_create(struct plx_attach *a, const struct plx_host_ring_option
         error = open_members(&c);
     if (!error)
         error = find_own(&c, &found);
-    if (c.refused.code && error != PLX_ERR_BUSY && error != PLX_ERR_INVALID)
+    if (c.refused.code && error != PLX_ERR_BUSY && error != PLX_ERR_INVALID &&
+        error != PLX_ERR_UNCONFIRMED)
         error = check_moved(&c, !error && found);
     if (!error)
         error = found ? take_up(&c) : make_ring(&c);
@@ -597,6 +676,7 @@ int plx_host_ring_create(struct plx_attach *a, const struct plx_host_ring_option
             .super = c.members.member[0].super,
             .alone = c.members.count < c.members.member[0].super.members,
             .taken_up = found,
+            .taken_over = c.takes_over,
         };
     }
     plx_ring_members_close(&c.members);

@@ -90,6 +90,7 @@ static int open_survivors(struct repair *r)
     struct plx_ring_info info;
     int error;
 
+    plx_ring_members_check_host(&r->ring->members, r->paths, r->ring->way.store);
     if (!survivor(r))
         return plx_fault_set(r->fault, r->ring->members.member[0].problem.code, "%s",
                              r->ring->members.member[0].problem.text);

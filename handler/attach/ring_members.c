@@ -6,6 +6,10 @@
  * RING_MEMBERS-2  A ring all of whose segments are free holds nothing. Any other one may hold what
  *     its store lacks: only the store's records tell (ring_disks.c), and they need not be at hand.
  *     So --force alone overwrites the former and never the latter.
+ * RING_MEMBERS-3  A member is used only by the host that it names: locks do not reach from one host
+ *     to another, and a device may be seen by several. So one that this host has entered, and that
+ *     another host took over, or that names this machine by an earlier id, takes the operator's
+ *     word (HOST_RING_CREATE-10). Looking at it takes none.
  * Threads: the caller's.
  * Crash story: nothing is written here, but files that the caller wants made.
  */
@@ -19,6 +23,7 @@
 #include "attach/attach_inside.h"
 #include "attach/volumes.h"
 #include "device/bytelock.h"
+#include "engine/base/plain.h"
 
 void plx_ring_members_close(struct plx_ring_members *members)
 {
@@ -157,6 +162,32 @@ void plx_ring_members_check(struct plx_ring_members *members, const char *ring)
             plx_fault_set(&member->problem, PLX_ERR_NOT_FOUND,
                           "%.150s holds another ring, %s, of host %s", member->path, id,
                           member->super.host_name);
+    }
+}
+
+bool plx_ring_member_is_ours(const struct plx_ring_member_seen *member,
+                             const struct plx_paths *paths)
+{
+    char host[PLX_UUID_TEXT];
+
+    plx_uuid_text(&member->super.host, host);
+    return strcmp(host, paths->host) == 0;
+}
+
+void plx_ring_members_check_host(struct plx_ring_members *members, const struct plx_paths *paths,
+                                 const char *store)
+{
+    for (unsigned i = 0; i < members->count; i++) {
+        struct plx_ring_member_seen *member = &members->member[i];
+        char word[PLX_WORD_TEXT];
+
+        if (!member->problem.code && !plx_ring_member_is_ours(member, paths)) /* RING_MEMBERS-3 */
+            plx_fault_set(&member->problem, PLX_ERR_RING_AWAY,
+                          "%.150s belongs to a ring of host %s; if that host is off, or was this "
+                          "machine, 'parallax ring create %s PATH --from %s "
+                          "--i-checked-it-is-off' takes the ring over",
+                          member->path, member->super.host_name, store,
+                          plx_plain_word(member->super.host_name, word, sizeof word));
     }
 }
 

@@ -16,6 +16,8 @@
 #include "device/patience.h"
 #include "engine/ring/ring.h"
 
+struct plx_paths;
+
 enum plx_ring_hold {
     PLX_RING_LOOK,       /* reads, and locks nothing: also beside whoever has the ring open */
     PLX_RING_LOOK_ALONE, /* reads while nobody else has a member open */
@@ -51,6 +53,12 @@ const struct plx_ring_member_seen *plx_ring_members_sound(const struct plx_ring_
 const struct plx_ring_member_seen *plx_ring_members_alone(const struct plx_ring_members *members);
 /* A member that holds another ring by now than the one with this UUID has a problem. */
 void plx_ring_members_check(struct plx_ring_members *members, const char *ring);
+/* A member that is another host's has a problem, RING_AWAY: only the operator can take its ring
+ * over. The text says how; store: what it is called here. */
+void plx_ring_members_check_host(struct plx_ring_members *members, const struct plx_paths *paths,
+                                 const char *store);
+bool plx_ring_member_is_ours(const struct plx_ring_member_seen *member,
+                             const struct plx_paths *paths);
 /* Opens the ring that lies on the members without a problem; one must be there. The members stay
  * open until it is closed. */
 int plx_ring_members_load(const struct plx_ring_members *members,

@@ -130,6 +130,17 @@ END
     "parallax snap create demo/web@before-upgrade") run 0 snap unlabel demo/web@before-upgrade ;;
     "parallax snap label demo/web@4711 good") run 0 snap unlabel demo/web@good ;;
     "parallax cdp apply "*) run 0 cdp on demo/web ;;
+    "parallax ring create demo "*" --from web1 "*)
+        truncate -s 64M ../dev/disk/by-id/nvme-aa
+        run 0 store release demo
+        mkdir -p "$LIVE/web1"
+        cat /proc/sys/kernel/random/uuid >"$LIVE/web1/host-id"
+        for words in "store import --volume $LIVE/srv/demo.plx" "ring create demo $LIVE/dev/disk/by-id/nvme-aa --force" "store release demo"; do
+            # shellcheck disable=SC2086 # words
+            PLX_STAGE_HOST=web1 run 0 --state-dir "$LIVE/web1" $words
+        done
+        run 0 store import --volume "$LIVE/srv/demo.plx"
+        ;;
     "parallax ring create san "*) for name in aa bb; do truncate -s 64M "../dev/disk/by-id/nvme-$name"; done ;;
     "parallax ring repair "*)
         for name in aa bb cc; do truncate -s 64M "../dev/disk/by-id/nvme-$name"; done

@@ -277,7 +277,7 @@ run 0 --state-dir "$DIR/elsewhere" store import --volume "$DIR/demo.plx"
 for force in "" "--force"; do
     # shellcheck disable=SC2086 # words
     run 4 --state-dir "$DIR/elsewhere" ring create demo "$DIR/one" $force
-    says err "is a member of a ring of host $(hostname), and may hold writes"
+    says err "is a member of host $(hostname)'s ring of store demo, and may hold writes that the store lacks"
 done
 run 0 --state-dir "$DIR/elsewhere" ring info "$DIR/one" --json
 [[ $(json ours) == false && $(json store) == demo ]] || die "another host's ring is not told"
@@ -295,7 +295,7 @@ step "two members"
 run 0 ring create other "$DIR/left" "$DIR/right" --size 40M
 mv state/rings state/away
 run 4 ring create other "$DIR/left"
-says err "is one of two members of this host's ring of store other; give both to take the ring up again"
+says err "is one of two members of a ring of store other; give both to take the ring up again"
 truncate -s 40M stranger
 run 4 ring create other "$DIR/left" "$DIR/stranger"
 says err "holds an empty ring of host"

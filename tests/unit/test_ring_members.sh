@@ -199,7 +199,7 @@ for lost in one two; do
     rm state/rings/*.json
     mv $lost away
     run 4 ring create demo "$DIR/$left"
-    says err "$left is one of two members of this host's ring of store demo; give both to take the ring up again; if the other one is lost for good, give this one only, and add --i-checked-the-other-is-lost"
+    says err "$left is one of two members of a ring of store demo; give both to take the ring up again; if the other one is lost for good, give this one only, and add --i-checked-the-other-is-lost"
     run 4 ring create demo "$DIR/$left" "$DIR/new" --size 80M
     says err "if the other one is lost for good, give this one only, and add --i-checked-the-other-is-lost"
     [[ ! -e new ]] || die "a file was made"

@@ -272,12 +272,14 @@ beta() {
 }
 takes=(store take-over --volume "$DIR/demo.plx" --from "$(hostname)")
 beta 0 "${takes[@]}" --dry-run
-says err "of host $(hostname), or of one that had the store before, and it would not be used without that ring: start that host, and leave the store to it; or 'parallax ring discard demo/web' gives these writes up afterwards"
+says err "of host $(hostname), or of one that had the store before, and it would not be used without that ring: start that host, and leave the store to it; or bring the ring's device here"
+says err "or 'parallax ring discard demo/web' gives these writes up afterwards"
 beta 0 "${takes[@]}" --dry-run --json
 [[ $(json ring_needed) == '["web"]' ]] || die "the JSON does not name the disk"
 beta 0 "${takes[@]}" --i-checked-it-is-off
 says err "demo/web: its newest writes may lie on write-back ring"
-says err "start that host and give the store back ('parallax store release demo' here, 'parallax store import' there); or 'parallax ring discard demo/web' gives these writes up"
+says err "start that host and give the store back ('parallax store release demo' here, 'parallax store import' there); or bring the ring's device here"
+says err "or 'parallax ring discard demo/web' gives these writes up"
 beta 0 store take-over demo --from "$(hostname)" --dry-run
 says err "demo/web: its newest writes may lie on write-back ring"
 beta 4 snap create demo/web

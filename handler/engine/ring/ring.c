@@ -19,6 +19,9 @@
  *     holds and that was acknowledged. Of one that was missing, and is left by the operator's word,
  *     nobody knows. So the superblock says that the ring has left a member that way, for as long as
  *     the ring lasts: any such member may come back at any time.
+ * RING-8  A ring becomes another host's at an opening, by one member's superblock after the other.
+ *     If that is cut off, its members name two hosts. So whoever uses a ring asks each member whose
+ *     it is (RING_MEMBERS-3), and takes the ring over again.
  * Loop: this is the ring's part of the caller's loop.
  * Crash story: creating a ring erases old superblocks first and writes the new ones last. A crash
  *   leaves no ring, or a superblock on the first member alone, which is refused.
@@ -238,7 +241,7 @@ static int find_members(struct plx_ring *ring, struct plx_device *const devices[
     return ring->count == 2 ? 0 : may_be_alone(ring, error ? why.text : "", fault);
 }
 
-/* RING-1, RING-2, RING-6 */
+/* RING-1, RING-2, RING-6, RING-8 */
 static int begin_writing(struct plx_ring *ring, struct plx_fault *fault)
 {
     int error = 0;
@@ -247,6 +250,10 @@ static int begin_writing(struct plx_ring *ring, struct plx_fault *fault)
         struct plx_ring_super super = ring->members[m].super;
 
         super.joining = false;
+        if (!plx_uuid_is_zero(&ring->options.host)) {
+            super.host = ring->options.host;
+            memcpy(super.host_name, ring->options.host_name, sizeof super.host_name);
+        }
         if (ring->count < super.members && !super.alone) {
             plx_ring_super_leave_set(ring, &super);
             super.alone = true;

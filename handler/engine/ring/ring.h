@@ -68,6 +68,9 @@ struct plx_ring_options {
     bool read_only; /* looks: nothing is written, and chains can only be looked at */
     bool alone;     /* one of two members is enough: the operator's word that the other is lost */
     bool complete;  /* likewise, because it is known to have all that the other one has */
+    /* Not zero: the ring becomes this host's, durably, before the opening succeeds (RING-8). */
+    struct plx_uuid host;
+    char host_name[65];
     /* A member was lost, and the survivor has a new set, durably. No record of an open chain is
      * done until plx_ring_chain_marked() says that its disk's mark has that set. May be NULL. */
     void (*changed)(void *context);

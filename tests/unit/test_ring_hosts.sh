@@ -1,0 +1,151 @@
+#!/bin/bash
+# A ring whose host is off: its device is brought to another host, which takes it over by the operator's word, with what was
+# acknowledged. Two machines by two names, each with a state directory of its own.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+: "${RING_FORGE:?the program that fills rings}"
+PARALLAX=${PARALLAX_STAGED:?the path of the staged command}
+
+identify() {
+    cat /proc/sys/kernel/random/uuid >"$1/host-id"
+    cat /proc/sys/kernel/random/uuid >"$1/boot"
+}
+for host in alpha beta gamma; do
+    mkdir $host
+    identify $host
+done
+# on HOST STATUS WORDS...
+on() { PLX_STAGE_HOST=$1 PLX_STAGE_BOOT=$DIR/$1/boot PARALLAX_STATE_DIR=$DIR/$1 run "${@:2}"; }
+alpha() { on alpha "$@"; }
+beta() { on beta "$@"; }
+
+# fresh HOST: a disk of which the mirror of one and two has five writes that the store lacks: $vdi.
+disks=0
+fresh() {
+    local id
+    vdi=demo/disk$((++disks))
+    on "$1" 0 vdi create $vdi --size 1M
+    on "$1" 0 snap create $vdi
+    on "$1" 0 vdi info $vdi --json
+    id=$(json uuid)
+    "$RING_FORGE" append "$id" 1 5 one two || die "the ring cannot be filled"
+    "$RING_FORGE" mark demo.plx "$id" one || die "the disk cannot be marked"
+}
+
+# drained HOST: it has them.
+drained() {
+    on "$1" 0 vdi set $vdi --ring off
+    on "$1" 0 vdi export $vdi image --force
+    python3 - image <<'END' || die "a write is not there"
+import sys
+image = open(sys.argv[1], "rb").read()
+sys.exit(any(not image[4096 * i:].startswith(b"a write that was acknowledged") for i in range(5)))
+END
+}
+
+# takes HOST FROM WORDS: the store, by what names it there.
+takes() { on "$1" 0 store take-over "${@:3}" --from "$2" --i-checked-it-is-off; }
+
+# refused STATUS TEXT WORDS...: on beta, and no member is changed.
+refused() {
+    cp one one.before
+    cp two two.before
+    beta "$1" "${@:3}"
+    says err "$2"
+    same one one.before
+    same two two.before
+}
+word=(--i-checked-it-is-off)
+
+alpha 0 store format demo --volume "$DIR/demo.plx" --size 256M --extent-size 1M
+alpha 0 ring create demo "$DIR/one" "$DIR/two" --size 80M
+
+step "a ring of another host is not used without the operator's word, which has to name that host"
+fresh alpha
+beta 0 store take-over --volume "$DIR/demo.plx" --from alpha --dry-run
+says err "start that host, and leave the store to it; or bring the ring's device here, and 'parallax ring create demo PATH --from alpha --i-checked-it-is-off' takes it over afterwards; or"
+takes beta alpha --volume "$DIR/demo.plx"
+says err "or bring the ring's device here, and 'parallax ring create demo PATH --from alpha --i-checked-it-is-off' takes it over; or"
+refused 4 "$DIR/one is a member of host alpha's ring of store demo, and may hold writes that the store lacks; if host alpha is off, or was this machine, add --from alpha --i-checked-it-is-off" ring create demo "$DIR/one" "$DIR/two"
+refused 4 "$DIR/one is a member of host alpha's ring" ring create demo "$DIR/one" "$DIR/two" --force
+refused 4 "nothing was changed: if host alpha still runs" ring create demo "$DIR/one" "$DIR/two" --from alpha
+refused 2 "--i-checked-it-is-off goes with --from HOST" ring create demo "$DIR/one" "$DIR/two" "${word[@]}"
+refused 1 "is a member of host alpha's ring of store demo, not of gamma's" ring create demo "$DIR/one" "$DIR/two" --from gamma "${word[@]}"
+refused 4 "is one of two members of a ring of store demo; give both" ring create demo "$DIR/one" --from alpha "${word[@]}"
+truncate -s 80M empty
+refused 3 "empty is no member of a ring of store demo, so there is none to take over" ring create demo "$DIR/empty" --from alpha "${word[@]}"
+refused 3 "new" ring create demo "$DIR/new" --size 80M --from alpha "${word[@]}"
+[[ ! -e new ]] || die "a file was made"
+beta 3 store scan "$DIR/one"
+says err "on that host makes it known again there; if that host is off, or was this machine, 'parallax ring create demo $DIR/one OTHER-MEMBER --from alpha --i-checked-it-is-off' makes it this host's"
+
+step "by that word it becomes this host's, with its writes"
+keep=$(mktemp -d -p "$DIR")
+cp -r --sparse=always one two demo.plx beta "$keep"
+beta 0 ring create demo "$DIR/one" "$DIR/two" --from alpha "${word[@]}"
+says err "demo: the ring of host alpha on $DIR/one and $DIR/two is this host's now"
+says err "virtual disk $vdi can be used again"
+beta 0 ring info demo --json
+[[ $(json host) == beta ]] || die "it is the ring of $(json host)"
+drained beta
+
+step "the other host does not use it any more, until it takes it over itself"
+fresh beta
+takes alpha beta demo
+alpha 4 snap create $vdi
+says err "$DIR/one belongs to a ring of host beta; if that host is off, or was this machine, 'parallax ring create demo PATH --from beta --i-checked-it-is-off' takes the ring over"
+alpha 4 ring repair demo --i-checked-the-other-is-lost
+says err "$DIR/one belongs to a ring of host beta"
+alpha 0 ring info demo
+alpha 0 ring create demo "$DIR/one" "$DIR/two" --from beta "${word[@]}" --json
+[[ $(json taken_over) == true && $(json taken_up) == true ]] || die "the JSON does not say it"
+drained alpha
+alpha 4 ring create demo "$DIR/one" "$DIR/two"
+says err "is known already"
+
+step "killed at any point: the same command, given again, ends it"
+for ((at = 1; ; at++)); do
+    cp --sparse=always "$keep"/{one,two,demo.plx} .
+    rm -rf beta
+    cp -r "$keep/beta" beta
+    vdi=demo/disk1
+    status=$(exec 2>/dev/null && PLX_STAGE_SIGNAL=9 PLX_STAGE_AT=$at PLX_STAGE_HOST=beta PLX_STAGE_BOOT=$DIR/beta/boot \
+        PARALLAX_STATE_DIR=$DIR/beta "$PARALLAX" ring create demo "$DIR/one" "$DIR/two" --from alpha "${word[@]}" >out 2>err; echo $?)
+    [[ $status == 137 ]] || break
+    [[ -e beta/rings/$(ls beta/rings 2>/dev/null) && $(ls beta/rings 2>/dev/null) == *.json ]] ||
+        beta 0 ring create demo "$DIR/one" "$DIR/two" --from alpha "${word[@]}"
+    drained beta
+done
+[[ $status == 0 ]] || die "ring create, killed at $at: exit status $status"
+((at > 10)) || die "only $at submissions"
+
+step "one of two members was brought, and the other one is lost"
+cp --sparse=always "$keep"/{one,two,demo.plx} .
+rm -rf beta
+cp -r "$keep/beta" beta
+mv one away
+beta 0 ring create demo "$DIR/two" --from alpha "${word[@]}" --i-checked-the-other-is-lost
+says err "the ring goes on with this member alone"
+drained beta
+
+step "this machine has another id than before: the store and its ring are taken over alike"
+cp --sparse=always "$keep"/{one,two,demo.plx} .
+alpha 0 ring list
+rm -rf beta
+cp -r "$keep/beta" beta
+takes alpha beta demo
+identify alpha
+takes alpha alpha demo
+alpha 4 snap create demo/disk1
+says err "'parallax ring create demo PATH --from alpha --i-checked-it-is-off' takes the ring over"
+alpha 0 ring create demo "$DIR/one" "$DIR/two" --from alpha "${word[@]}"
+vdi=demo/disk1
+drained alpha
+
+step "an empty ring of another host may be overwritten, as any other"
+alpha 0 store release demo
+on gamma 0 store import --volume "$DIR/demo.plx"
+on gamma 4 ring create demo "$DIR/one" "$DIR/two"
+on gamma 0 ring create demo "$DIR/one" "$DIR/two" --force --json
+[[ $(json taken_up) == false ]] || die "it was taken up"
