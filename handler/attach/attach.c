@@ -118,9 +118,9 @@
  * ATTACH-21  A disk's records on a ring are discarded in two steps. First the disk's record names
  *     no ring any more, durably. Then the ring forgets, if it is this host's. If it has records
  *     that the mark did not claim, a newer state of the store may need them: the store was put
- *     back. Then the second step is left out. What is left so, or by a crash in between, no mark
- *     claims any more. It goes by a word of its own only, options.discard_aside: a call that is
- *     repeated without it forgets nothing that the first one has left.
+ *     back. Then the second step is left out. In both cases, and after a crash between the two
+ *     steps, the ring keeps records that no mark claims any more. Only options.discard_aside makes
+ *     the ring forget them. A call that is repeated without that option leaves them there.
  * ATTACH-22  While the device of the home page hangs, nobody knows whose the store is. Then writes
  *     to the store wait (TENANCY-10, TICK-6); the loop itself never reads the page. A ring goes on
  *     to acknowledge, and needs no look for that: what it writes is not the store's, and no other

@@ -41,12 +41,13 @@
  *     volumes open to write (VOLUMES-6). Volume 0 may have been replaced by a copy while it was in
  *     use: the copy's counter stands still, and its locks are free, while those who opened the
  *     store before write to the volumes that both name.
- * TENANCY-10  A write goes to the store within GAP_NS after the last good look began, by a clock
- *     that goes on while the machine sleeps. On a device so slow that a look takes longer than
- *     GAP_NS no write could ever go; there it goes when a look that began after the write came has
- *     ended well, and within SLOW_NS after that look began. Whoever takes the store has written the
- *     page after that look. If the store may be open, he then waits SLOW_NS, which is as long,
- *     before he writes anything else (TENANCY-3). So our write was handed to the device before his.
+ * TENANCY-10  A look is one reading of the home page. A write goes to the store within GAP_NS (2 s)
+ *     after the last good look began, by a clock that goes on while the machine sleeps. A slow
+ *     device may need longer than GAP_NS for one look, so by this rule no write could ever go.
+ *     There a second rule applies: a write goes if a look began after the write came, ended well,
+ *     and began less than SLOW_NS (5 s) ago. A host that takes the store over writes the page after
+ *     our look. If the store may be open, that host then waits SLOW_NS before it writes anything
+ *     else (TENANCY-3). So our write was handed to the device before the other host's.
  *     The clock is asked when the write goes: what a thread noted before a pause says nothing
  *     afterwards. A process that is stopped between that and io_submit() still writes the few
  *     blocks that it was about to: only a fence of the device itself rules that out.

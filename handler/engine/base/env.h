@@ -72,8 +72,9 @@ struct plx_env {
     /* Called first in every turn of the loop. May submit requests and grant extents. May be NULL.
      */
     void (*tick)(struct plx_env *env);
-    /* Called by a waiting synchronous call while no device has anything under way, because the call
-     * waits for an extent. Should block for a moment. May be NULL. */
+    /* Called by a waiting synchronous call where it must not sleep on a device: none has anything
+     * under way, because the call waits for an extent; what is to be written waits (TICK-6); or a
+     * device hangs (TICK-7). Should block for a moment. May be NULL. */
     void (*idle)(struct plx_env *env);
     /* Reports each automatic snapshot, by VDI slot; for tests. seq 0: not known yet, or there is
      * none. In write-back mode, the snapshot of a batch or write is only as durable as that batch

@@ -1,8 +1,8 @@
 /* collect.c - garbage collection by mark and sweep: finds blocks that nobody uses (Parallax 3.4).
  *
- * Most blocks need no garbage collection. The disk frees a block that is overwritten, and
- * reclaim.c frees what only the snapshots had that go. This file finds the rest: blocks of deleted
- * disks and leaks of crashes. Disks stay at work meanwhile, here and in other instances. One
+ * Most blocks need no garbage collection. The disk frees a block when it is overwritten and no
+ * snapshot sees it. When snapshots are let go, reclaim.c frees the blocks that only those snapshots
+ * saw. This file finds the rest: blocks of deleted disks and leaks of crashes. Disks stay at work meanwhile, here and in other instances. One
  * collection, step by step:
  *
  *  no  step    function             what it does

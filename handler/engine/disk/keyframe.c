@@ -25,13 +25,14 @@
  *       - K2 is announced only when the record that names it is durable.
  *       - Nodes of K1 that K2 has replaced are freed only after K2's announcement is in the log,
  *         after every operation that may read them has ended (KEYFRAME-4), and only if no snapshot
- *         lies between K1's position and that announcement. (One that lies before K1's announcement
- *         does not need K1, but the record tells only K1's position, so the wider range is used.)
+ *         lies between K1's position and that announcement. (A snapshot between K1's position and
+ *         K1's announcement is read through the key frame before K1. It is counted all the same,
+ *         because the record tells only K1's position.)
  *         Otherwise, or if the announcement fails, they stay until that history is let go
  *         (reclaim.c).
  *       - K1's replaced nodes are also kept while the record names K1 as the oldest key frame, even
- *         if no snapshot lies in between. This is so if K1 was kept for a snapshot that was logged
- *         while K2 was written, and that snapshot's batch failed afterwards (LOG-4).
+ *         if no snapshot lies in between. That happens: a snapshot is logged while K2 is written,
+ *         so K2's record keeps K1, and then the snapshot's batch fails (LOG-4).
  *       - The last key frame of a disk that is closed is the exception: it is not announced, and
  *         the nodes that it replaces are freed at once. Nothing is logged behind it (KEYFRAME-5),
  *         and the next opening announces it before anything else.

@@ -99,8 +99,8 @@ static size_t snapshot_encode(struct plx_log_item *item, uint8_t *out, uint32_t 
         return plx_record_put_snapshot(out, request->seq, request->time_ns);
     }
     request->seq = ++log->cursor.snap_seq;
-    /* While this one waited for a batch, an automatic snapshot may have overtaken it and taken its
-     * time. Times of snapshots only rise. */
+    /* While this one waited for a batch, an automatic snapshot may have overtaken it, and have a
+     * later time by now. Times of snapshots only rise. */
     request->time_ns = log->snapshot_ns =
         plx_max_u64(request->time_ns, plx_min_u64(log->snapshot_ns + 1, PLX_TIME_MAX));
     op->vdi->last_snapshot_ns = plx_max_u64(request->time_ns, op->vdi->last_snapshot_ns);

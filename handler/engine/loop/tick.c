@@ -29,10 +29,11 @@
  *     would wake him. Writes that wait have no order among each other, as any that are under
  *     way (GATHER-2), and a flush covers none of them (TICK-2).
  * TICK-7  A synchronous call that waits for a device keeps the loop, so whoever brings a request
- *     meanwhile waits for its next turn (loop.c in handler/tcmu). Where a part might serve such a
- *     request without that device, the call does not sleep on a device that hangs: one that let it
- *     sleep for STALLED_NS in vain. It turns the loop every few milliseconds (env->idle) until the
- *     volumes complete something.
+ *     meanwhile waits for its next turn (loop.c in handler/tcmu). A part, such as the write-back
+ *     ring, might serve such a request without that device. So if a part has joined the loop, a
+ *     call that has slept on a device for STALLED_NS (half a second) in vain stops sleeping on
+ *     devices. It turns the loop every few milliseconds instead (env->idle), and each turn takes
+ *     in new requests (step 1). It sleeps again once a volume completes something.
  * Loop: this is the loop.
  * Crash story: none; the callers decide what is written and when.
  */

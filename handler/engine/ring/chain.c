@@ -34,8 +34,8 @@
  * Loop: the ring's; nothing here blocks.
  * Crash story: a torn or lost batch was never done, nor was any behind it. Batches behind it may be
  *   whole on the medium; the chain of hashes does not lead to them. What lies behind them was left
- *   by others, and has another proof or lower numbers. A header without its batch is
- *   a claim without records, which a segment of a later epoch overrules; one with a proof that no
+ *   by others, and has another proof or lower numbers. A header without its batch is a claim
+ *   without records, which a segment of a later epoch overrules. A header with a proof that no
  *   record names is nobody's.
  */
 #include "engine/ring/ring_inside.h"

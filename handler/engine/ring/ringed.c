@@ -54,8 +54,9 @@
  *     is not opened with it: snapshots follow each other, and all lies within the disk.
  * RINGED-8  `since` is the epoch in which the disk got its mark, however often it was opened since:
  *     all records of these epochs are claimed.
- * RINGED-9  What waits until the mark has gone does not wait for ever: when the record could not
- *     be written ATTEMPTS_MAX times, it fails, as it would without a ring. The mark is tried on.
+ * RINGED-9  A request that waits for the mark to be removed does not wait for ever. When writing
+ *     the record has failed ATTEMPTS_MAX times, the request fails, as it would without a ring. The
+ *     ring goes on trying to remove the mark.
  * RINGED-10  A disk without a mark does not use a ring with records of it that are newer than its
  *     position. They were given up while the ring was away, or the store was put back to an older
  *     state, and the newer one needs them. They stay as they are until the operator discards them,

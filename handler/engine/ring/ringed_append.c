@@ -1,4 +1,4 @@
-/* ringed_append.c - requests of a disk that is on its ring: what changes it becomes records, and is
+/* ringed_append.c - requests of a disk that is on its ring. A change becomes records, and is
  * acknowledged when the ring has them.
  *
  * What becomes of a request:
@@ -11,8 +11,8 @@
  *                    has no room
  *
  * RINGED_APPEND-1  Changes of overlapping blocks take their places in the order in which they came:
- *     one holds its range from its arrival until all its records have their numbers. What it reads
- *     of old contents is what the records before it made.
+ *     a change holds its range from its arrival until all its records have their numbers. So the
+ *     old contents that it reads have all changes before it.
  * RINGED_APPEND-2  A record is in the index as soon as it has its number, so the next one that
  *     completes a block with old contents sees it. It is acknowledged only when the ring says so.
  *     What the ring has not acknowledged when it stops is handed to the disk as it came.
@@ -24,8 +24,8 @@
  * RINGED_APPEND-5  A change becomes records only if the store has promised the blocks that draining
  *     all of them needs (ALLOC-8). Each record of blocks takes its part of that when it is
  *     appended, and keeps it until the store has it; what is left is given back when the operation
- *     ends. A change without that promise goes to the disk itself (RINGED_REQUESTS-3), so no record
- *     waits for blocks but those that were found at an opening. Metadata is not promised: key
+ *     ends. A change without that promise goes to the disk itself (RINGED_REQUESTS-3). So the only
+ *     records that ever wait for blocks are those that an opening found on the ring. Metadata is not promised: key
  *     frames make the room for it (reserve.c).
  * Loop: the disk's; never blocks.
  * Crash story: chain.c's. What has no acknowledgement may be found or not.

@@ -9,16 +9,18 @@
  *     The thread that deletes snapshots may be waiting for that label, and draining may be waiting
  *     for the room which that thread makes (REQUEST-1).
  * RINGED_REQUESTS-3  A new size, or a change that the store promises no room (RINGED_APPEND-5),
- *     goes to the disk itself. When all that came before it is drained, snapshots too, it is passed
- *     on, and gets the store's own answer, as without a ring. Changes behind it wait until it
- *     has ended and the automatic snapshot that follows it has its number. So each record lies
- *     within the disk as the store knows it, each instant has the size of its time, and what makes
- *     room is never drained behind what lacks it. It is passed on only while the ring is on. Until
- *     then a promise is asked for again in each turn; with that it begins as any other change.
- *     Writes right behind it that are promised nothing either go along with it, so that a full
- *     store has many at once, as without a ring. None goes along with a new size, where each write
- *     has a snapshot, or while an extent is on its way, with which it may become a record. They
- *     leave operations of the disk to reads and flushes.
+ *     goes to the disk itself. The ring waits until all that came before it is drained, snapshots
+ *     too. Then it passes the change on, which gets the store's own answer, as without a ring.
+ *     Changes behind it wait until it has ended and the automatic snapshot that follows it has its
+ *     number. Three things follow. Each record lies within the disk as the store knows it. Each
+ *     instant has the size of its time. And a change that makes room never waits for the draining
+ *     of one that lacks room. A change is passed on only while the ring is on. Until then a promise
+ *     is asked for again in each turn; with that promise it begins as any other change.
+ *     The writes directly behind it may be refused a promise, too. Those are passed to the disk at
+ *     once, beside it, so a full store has many writes under way, as without a ring. That is not
+ *     done beside a new size, on a disk that takes a snapshot of each batch or write, or while an
+ *     extent has been asked for: with that extent the write may still become a record. CHANGES_KEEP
+ *     of the disk's operations stay free for reads and flushes.
  * RINGED_REQUESTS-4  While the store has no room for the ring's records, new requests that need
  *     room fail with NOSPACE, as without a ring, and so do requests that wait for the store to have
  *     their records, or all records before them: what is to go to the disk itself, and a label of a

@@ -22,11 +22,10 @@
  *     allocated, because the collection may still read it. If a request needs room meanwhile, the
  *     blocks come back early and the collection is told so. Data blocks are never held back: a
  *     collection reads no data.
- * ALLOC-8  promised data blocks are left to the carried writes that they were promised to: a
- *     ring takes a write only when there is room for it. All other allocations see only the
- *     remaining free blocks. A write that is being
- *     carried keeps its promise, although it has its blocks already, until they are durable,
- *     because it may fail and be carried again.
+ * ALLOC-8  Promised data blocks are left to the carried writes that they were promised to: a ring
+ *     takes a write only when there is room for it. All other allocations see only the remaining
+ *     free blocks. A write that is being carried keeps its promise, although it has its blocks
+ *     already, until they are durable, because it may fail and be carried again.
  * Loop: the store's loop.
  * Crash story: see extent.c.
  */
