@@ -9,11 +9,12 @@
  * OUTPUT-2  Tables, objects, lines, notes and errors for people pass put_text(), which escapes what
  *     a terminal would obey (plain.h). Names, paths and findings may come from a store or a
  *     command line of somebody who means harm. In JSON, jansson escapes them. In drawings, names
- *     are made plain (plx_name_plain). What is printed directly holds numbers, texts of ours, and names that were
- *     checked when they were given (NAMES-1).
+ *     are made plain (plx_name_plain). What is printed directly holds numbers, texts of ours, and
+ *     names that were checked when they were given (NAMES-1).
  * OUTPUT-3  Memory does not grow with the number of rows: after the first window, which sets the
  *     widths of the columns, rows are printed as they come.
- * OUTPUT-4  A reader of standard output may stop reading ('| head'). That is not an error, and nothing is reported.
+ * OUTPUT-4  A reader of standard output may stop reading ('| head'). That is not an error, and
+ *     nothing is reported.
  */
 #include "output.h"
 

@@ -2,8 +2,8 @@
  *
  * Most blocks need no garbage collection. The disk frees a block when it is overwritten and no
  * snapshot sees it. When snapshots are let go, reclaim.c frees the blocks that only those snapshots
- * saw. This file finds the rest: blocks of deleted disks and leaks of crashes. Disks stay at work meanwhile, here and in other instances. One
- * collection, step by step:
+ * saw. This file finds the rest: blocks of deleted disks and leaks of crashes. Disks stay at work
+ * meanwhile, here and in other instances. One collection, step by step:
  *
  *  no  step    function             what it does
  *   1  begin   plx_collect_begin    notes from now on which blocks are allocated; spares blocks

@@ -25,8 +25,8 @@
  *     all of them needs (ALLOC-8). Each record of blocks takes its part of that when it is
  *     appended, and keeps it until the store has it; what is left is given back when the operation
  *     ends. A change without that promise goes to the disk itself (RINGED_REQUESTS-3). So the only
- *     records that ever wait for blocks are those that an opening found on the ring. Metadata is not promised: key
- *     frames make the room for it (reserve.c).
+ *     records that ever wait for blocks are those that an opening found on the ring. Metadata is
+ *     not promised: key frames make the room for it (reserve.c).
  * Loop: the disk's; never blocks.
  * Crash story: chain.c's. What has no acknowledgement may be found or not.
  */

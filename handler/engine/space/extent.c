@@ -21,9 +21,9 @@
  *     and name this instance as the owner. The first write to a page goes to slot B. A page is
  *     therefore "never used" if its slot A is zero and its slot B is zero, torn, or of generation
  *     2, the first that is written; an extent with such a page never came into use. If slot A is
- *     zero and slot B has generation 4 or more, the extent counts as used. There are two such cases.
- *     The device lost slot A; or the first flush failed and slot B was written again, and then the
- *     bitmap is empty.
+ *     zero and slot B has generation 4 or more, the extent counts as used. There are two such
+ *     cases. The device lost slot A; or the first flush failed and slot B was written again, and
+ *     then the bitmap is empty.
  * EXTENT-4  The bits of the header pages' own blocks are always set, so that nobody allocates them.
  * EXTENT-5  A header is believed only if it agrees with the grant, because an older bitmap would
  *     call used blocks free. The registry remembers how many states the header had when its owner
