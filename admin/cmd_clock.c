@@ -180,6 +180,7 @@ int plx_cmd_cdp_resume(struct plx_cli *cli)
         (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
         (!whole && (rc = plx_session_vdi_row(cli, &name, &vdi))))
         return rc;
+    cli->session.dry = plx_cli_get(cli, "dry-run");
     plx_table_begin(&table, cli, columns);
     table.changes = true;
     rc =

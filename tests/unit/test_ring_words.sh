@@ -4,7 +4,7 @@
 SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tests/unit/admin.sh
 . "$SOURCE/tests/unit/admin.sh"
-: "${RING_FORGE:?the program that fills rings}"
+: "${RING_FORGE:?the program that fills rings}" "${PARALLAX_STAGED:?the path of the staged command}"
 
 uuid() {
     run 0 vdi info "$1" --json
@@ -327,6 +327,9 @@ for words in "snap delete $vdi@1 --dry-run" "defrag $vdi --dry-run" "du $vdi@1" 
     says err "$vdi: a ring may have its newest writes, and a command that changes nothing does not bring them to the store; 'parallax snap create $vdi' brings them to the store"
     same one one.before
 done
+PARALLAX=$PARALLAX_STAGED PLX_STAGE_SHIFT=7200 run 4 cdp resume $vdi --dry-run
+says err "$vdi: a ring may have its newest writes"
+same one one.before
 run 0 snap create $vdi
 run 0 snap delete $vdi@1 --dry-run
 
