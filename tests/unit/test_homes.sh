@@ -3,15 +3,11 @@
 SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tests/unit/admin.sh
 . "$SOURCE/tests/unit/admin.sh"
-PARALLAX=${PARALLAX_STAGED:?the path of the staged command}
+# shellcheck source=tests/unit/hosts.sh
+. "$SOURCE/tests/unit/hosts.sh"
 
-for host in alpha beta; do
-    mkdir $host
-    cat /proc/sys/kernel/random/uuid >$host/host-id
-    cat /proc/sys/kernel/random/uuid >$host/boot
-done
-# on HOST STATUS WORDS...
-on() { PLX_STAGE_HOST=$1 PLX_STAGE_BOOT=$DIR/$1/boot PARALLAX_STATE_DIR=$DIR/$1 run "${@:2}"; }
+host alpha
+host beta
 alpha() { on alpha "$@"; }
 beta() { on beta "$@"; }
 # listed CODE PROBLEM: how alpha's list shows that it can only read the store.

@@ -4,19 +4,12 @@
 SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tests/unit/admin.sh
 . "$SOURCE/tests/unit/admin.sh"
-: "${RING_FORGE:?the program that fills rings}"
-PARALLAX=${PARALLAX_STAGED:?the path of the staged command}
+# shellcheck source=tests/unit/hosts.sh
+. "$SOURCE/tests/unit/hosts.sh"
+# shellcheck source=tests/unit/ringwrites.sh
+. "$SOURCE/tests/unit/ringwrites.sh"
 
-identify() {
-    cat /proc/sys/kernel/random/uuid >"$1/host-id"
-    cat /proc/sys/kernel/random/uuid >"$1/boot"
-}
-for host in alpha beta gamma; do
-    mkdir $host
-    identify $host
-done
-# on HOST STATUS WORDS...
-on() { PLX_STAGE_HOST=$1 PLX_STAGE_BOOT=$DIR/$1/boot PARALLAX_STATE_DIR=$DIR/$1 run "${@:2}"; }
+for name in alpha beta gamma; do host $name; done
 alpha() { on alpha "$@"; }
 beta() { on beta "$@"; }
 
@@ -29,19 +22,14 @@ fresh() {
     on "$1" 0 snap create $vdi
     on "$1" 0 vdi info $vdi --json
     id=$(json uuid)
-    "$RING_FORGE" append "$id" 1 5 one two || die "the ring cannot be filled"
-    "$RING_FORGE" mark demo.plx "$id" one || die "the disk cannot be marked"
+    ring_writes "$id" one two
 }
 
 # drained HOST: it has them.
 drained() {
     on "$1" 0 vdi set $vdi --ring off
     on "$1" 0 vdi export $vdi image --force
-    python3 - image <<'END' || die "a write is not there"
-import sys
-image = open(sys.argv[1], "rb").read()
-sys.exit(any(not image[4096 * i:].startswith(b"a write that was acknowledged") for i in range(5)))
-END
+    has_ring_writes image
 }
 
 # takes HOST FROM WORDS: the store, by what names it there.
@@ -135,7 +123,7 @@ alpha 0 ring list
 rm -rf beta
 cp -r "$keep/beta" beta
 takes alpha beta demo
-identify alpha
+host alpha
 takes alpha alpha demo
 alpha 4 snap create demo/disk1
 says err "'parallax ring create demo PATH --from alpha --i-checked-it-is-off' takes the ring over"

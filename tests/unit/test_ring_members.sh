@@ -4,7 +4,8 @@
 SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tests/unit/admin.sh
 . "$SOURCE/tests/unit/admin.sh"
-: "${RING_FORGE:?the program that fills rings}"
+# shellcheck source=tests/unit/ringwrites.sh
+. "$SOURCE/tests/unit/ringwrites.sh"
 
 silent() { ! grep -qF -- "$2" "$DIR/$1" || die "$1 says '$2'"; }
 
@@ -20,19 +21,14 @@ fresh() {
     run 0 vdi create $vdi --size 1M
     run 0 snap create $vdi
     id=$(uuid $vdi)
-    "$RING_FORGE" append "$id" 1 5 one two || die "the ring cannot be filled"
-    "$RING_FORGE" mark demo.plx "$id" one || die "the disk cannot be marked"
+    ring_writes "$id" one two
 }
 
 # drained: it has them.
 drained() {
     run 0 vdi set $vdi --ring off
     run 0 vdi export $vdi image --force
-    python3 - image <<'END' || die "a write is not there"
-import sys
-image = open(sys.argv[1], "rb").read()
-sys.exit(any(not image[4096 * i:].startswith(b"a write that was acknowledged") for i in range(5)))
-END
+    has_ring_writes image
 }
 
 # spoil PATH WHICH...: of the newest segment of $id, batches by their index from 0, or its header: h.
