@@ -392,6 +392,7 @@ static void try_fork(struct plx_world *w, const uint8_t *fates, unsigned volatil
                 putchar("lkhta"[fates[i]]);
             putchar('\n');
         }
+        w->result.along += plx_sim_ring_goes_along(w);
         judge(f);
     }
     plx_sim_free(f, &result);

@@ -352,6 +352,8 @@ bool plx_sim_ring_off(struct plx_world *w, struct plx_sim_disk *disk);
 /* Before its automatic snapshots are looked at, if it takes any. Returns the last one that the
  * store has, or more. */
 uint64_t plx_sim_ring_drain(struct plx_world *w, struct plx_sim_disk *disk);
+/* A disk has passed several writes by its ring, and they are under way. */
+bool plx_sim_ring_goes_along(const struct plx_world *w);
 /* The last one that store and ring have. */
 uint64_t plx_sim_ring_snapshots(const struct plx_sim_disk *disk, uint64_t on_store);
 /* After a turn of all loops. */

@@ -25,6 +25,8 @@ static const char usage[] =
     "               --ring-mirror such ones with a ring of two members, which fail and come back\n"
     "               --ring-hosts such ones, and another host that comes without the ring\n"
     "               --rings   the last four in turn\n"
+    "               --ring-along such ones on a full store, where many writes go past the ring at "
+    "once\n"
     "               --ring-apart such ones; the store or the host's machine alone loses power\n"
     "               --ring-faults such ones whose devices fail for a while\n"
     "               --all     --model, --crash and --states in turn\n"
@@ -48,6 +50,7 @@ enum profile {
     RING_MIRROR,
     RING_HOSTS,
     RINGS,
+    RING_ALONG,
     RING_APART,
     RING_FAULTS,
     ALL,
@@ -73,6 +76,8 @@ static void options_for(enum profile profile, uint64_t seed, struct plx_world_op
         plx_world_options_ring(seed, ret);
     else if (profile == RING_FULL)
         plx_world_options_ring_full(seed, ret);
+    else if (profile == RING_ALONG)
+        plx_world_options_ring_along(seed, ret);
     else if (profile == RING_MIRROR)
         plx_world_options_ring_mirror(seed, ret);
     else if (profile == RING_FAULTS)
@@ -162,6 +167,8 @@ static bool parse(int argc, char **argv, struct plan *plan)
             plan->profile = RING;
         else if (!strcmp(argv[i], "--ring-full"))
             plan->profile = RING_FULL;
+        else if (!strcmp(argv[i], "--ring-along"))
+            plan->profile = RING_ALONG;
         else if (!strcmp(argv[i], "--ring-mirror"))
             plan->profile = RING_MIRROR;
         else if (!strcmp(argv[i], "--ring-faults"))
@@ -235,15 +242,18 @@ int main(int argc, char **argv)
         printf(
             "%llu times a ring was turned on or off, %llu disks opened with records on it, %llu "
             "times without room for those, %llu members lost and %llu added, %llu times the last "
-            "one was refused, %llu rings stopped, %llu disks "
+            "one was refused, %llu rings stopped, %llu states with several writes past a ring, "
+            "%llu "
+            "disks "
             "went on without, another host looked at %llu and discarded writes of %llu, %llu times "
             "the store alone lost power and %llu times the machine\n",
             (unsigned long long)sum.ring_turns, (unsigned long long)sum.replayed,
             (unsigned long long)sum.undrained, (unsigned long long)sum.members_lost,
             (unsigned long long)sum.members_added, (unsigned long long)sum.members_refused,
-            (unsigned long long)sum.rings_stopped, (unsigned long long)sum.rings_aside,
-            (unsigned long long)sum.strangers, (unsigned long long)sum.discarded,
-            (unsigned long long)sum.store_cuts, (unsigned long long)sum.machine_cuts);
+            (unsigned long long)sum.rings_stopped, (unsigned long long)sum.along,
+            (unsigned long long)sum.rings_aside, (unsigned long long)sum.strangers,
+            (unsigned long long)sum.discarded, (unsigned long long)sum.store_cuts,
+            (unsigned long long)sum.machine_cuts);
     if (sum.runs == 1)
         printf("hash %016llx\n", (unsigned long long)result.trace_hash);
     return failed != 0;

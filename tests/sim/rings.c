@@ -227,6 +227,18 @@ static uint64_t lacking(const struct plx_sim_host *host, uint64_t *ret_most)
     return promised - plx_min_u64(have + carried, promised);
 }
 
+bool plx_sim_ring_goes_along(const struct plx_world *w)
+{
+    for (unsigned i = 0; i < w->options.vdis; i++) {
+        const struct plx_sim_disk *disk = &w->vdis[i];
+
+        if (disk->ringed && disk->vdi && disk->ringed->directing &&
+            plx_front_load(disk->vdi).changes > 1)
+            return true;
+    }
+    return false;
+}
+
 /* SIM_RINGS-5 */
 static void check_room(struct plx_world *w)
 {

@@ -66,6 +66,7 @@ void plx_world_result_add(struct plx_world_result *sum, const struct plx_world_r
     sum->ring_turns += result->ring_turns;
     sum->replayed += result->replayed;
     sum->undrained += result->undrained;
+    sum->along += result->along;
     sum->strangers += result->strangers;
     sum->discarded += result->discarded;
     sum->store_cuts += result->store_cuts;

@@ -611,6 +611,26 @@ void plx_world_options_ring_full(uint64_t seed, struct plx_world_options *ret)
     *ret = o;
 }
 
+void plx_world_options_ring_along(uint64_t seed, struct plx_world_options *ret)
+{
+    struct plx_simrng rng = {seed * 19 + 7};
+    struct plx_world_options o;
+
+    plx_world_options_ring_full(seed, &o);
+    o.volume_bytes = (uint64_t)(5 + plx_simrng_below(&rng, 2)) << 20;
+    o.vdis = 2;
+    o.vdi_bytes = (uint64_t)(500 + plx_simrng_below(&rng, 200)) << 12;
+    o.big_io = true;
+    o.steps = 900;
+    o.ops_per_vdi = 14 + (unsigned)plx_simrng_below(&rng, 12);
+    o.in_flight = 12 + (unsigned)plx_simrng_below(&rng, 16);
+    o.snapshot_weight = (unsigned)plx_simrng_below(&rng, 4);
+    o.sync_weight = 4;
+    o.forget_weight = o.rewind_weight = o.collect_weight = 0;
+    o.fork_every = 2 + (unsigned)plx_simrng_below(&rng, 12);
+    *ret = o;
+}
+
 void plx_world_options_ring_mirror(uint64_t seed, struct plx_world_options *ret)
 {
     struct plx_world_options o;

@@ -80,6 +80,8 @@ struct plx_world_result {
     uint64_t store_cuts, machine_cuts; /* of power, apart from each other */
     uint64_t rings_stopped, rings_aside, members_lost, members_added, members_refused;
     uint64_t undrained; /* times that the store had no room for what a ring has */
+    uint64_t along;     /* crash states in which a disk had passed by its ring several writes that
+                           were under way (RINGED_REQUESTS-3) */
     uint64_t requests, snapshots, rewinds, moved, joined, vouched, crashes, kills, recovery_crashes,
         sectors_checked, io_events, nospace;
     uint64_t
@@ -111,6 +113,8 @@ void plx_world_options_ring_hosts(uint64_t seed, struct plx_world_options *ret);
 void plx_world_options_ring_apart(uint64_t seed, struct plx_world_options *ret);
 /* With one on a store that gets full. */
 void plx_world_options_ring_full(uint64_t seed, struct plx_world_options *ret);
+/* Many writes at once on a store that is full: few become records. */
+void plx_world_options_ring_along(uint64_t seed, struct plx_world_options *ret);
 bool plx_world_run(const struct plx_world_options *options, struct plx_world_result *ret_result);
 
 #endif
