@@ -125,20 +125,32 @@ static void tell_needing(struct plx_cli *cli, const struct plx_known_ring *ring)
     plx_known_done(&known);
 }
 
-/* Of disks that need the ring which is known again. */
-static void tell_usable(struct plx_cli *cli, const struct plx_known_ring *ring)
+static void tell_one(struct plx_cli *cli, const char *store, const struct plx_ring_disk *disk)
 {
-    struct plx_ring_disks disks = {0};
-    struct plx_uuid id;
-
-    plx_uuid_parse(ring->ring, &id);
-    if (plx_ring_disks_look(&id, NULL, plx_session_store(cli), false, &disks, NULL))
-        return;
-    for (size_t i = 0; i < disks.count; i++)
+    if (disk->problem.code)
+        plx_out_warning("%s/%s: %s", store, disk->name, disk->problem.text);
+    else
         plx_out_note(cli,
                      "virtual disk %s/%s can be used again: its newest writes are on this ring",
-                     ring->store, disks.disk[i].name);
+                     store, disk->name);
+}
+
+/* Of disks that need the ring which is known again. It may be an older copy. */
+static void tell_usable(struct plx_cli *cli, const struct plx_known_ring *entry)
+{
+    struct plx_ring_disks disks = {0};
+    struct plx_host_ring ring;
+    struct plx_uuid id;
+
+    if (plx_host_ring_open(cli->session.paths, entry->identity, PLX_RING_LOOK, NULL, &ring, NULL))
+        return;
+    plx_uuid_parse(entry->ring, &id);
+    if (plx_ring_disks_look(&id, ring.ring, plx_session_store(cli), ring.in_use, &disks, NULL) == 0)
+        for (size_t i = 0; i < disks.count; i++)
+            if (disks.disk[i].marked)
+                tell_one(cli, entry->store, &disks.disk[i]);
     plx_ring_disks_done(&disks);
+    plx_host_ring_close(&ring);
 }
 
 static json_t *paths_json(const struct plx_known_ring *ring)

@@ -308,6 +308,10 @@ int plx_attach_ring_settle(struct plx_attach *a, struct plx_opened_vdi *opened,
 void plx_attach_ring_end(struct plx_attach *a, struct plx_opened_vdi *opened);
 /* The disk with this id is deleted: its record can name no ring any more. */
 void plx_attach_ring_forget(struct plx_attach *a, const struct plx_uuid *id);
+/* ATTACH-24: this host's ring proves that the device has lost the disk's record. granted: the
+ * newest epoch that anybody wrote with. *ret_written: what the record was at least. */
+bool plx_attach_ring_saw(struct plx_attach *a, const struct plx_registry_vdi *row, uint64_t granted,
+                         struct plx_registry_written *ret_written);
 /* Around what needs the whole disk on the store. Then the disk's setting counts again. */
 int plx_attach_ring_pause(struct plx_attach *a, struct plx_opened_vdi *opened,
                           struct plx_fault *fault);

@@ -417,6 +417,33 @@ void plx_attach_ring_forget(struct plx_attach *a, const struct plx_uuid *id)
     leave_ring(a);
 }
 
+bool plx_attach_ring_saw(struct plx_attach *a, const struct plx_registry_vdi *row, uint64_t granted,
+                         struct plx_registry_written *ret_written)
+{
+    struct plx_ring_position newest = {.epoch = 0};
+    struct plx_known_ring known;
+    struct plx_vdi_info info;
+    int error;
+
+    plx_attach_lock(a);
+    error = plx_vdi_read_info(a->store, row->slot, &info, NULL);
+    plx_attach_unlock(a);
+    if (error || info.epoch >= granted || plx_ring_is_marked(&info.mark) ||
+        plx_known_ring_get(&a->paths, a->known.identity, &known, NULL))
+        return false;
+    plx_known_ring_done(&known);
+    if (take_ring(a, false, NULL))
+        return false; /* nobody can tell */
+    plx_attach_lock(a);
+    error = plx_ring_newest(a->ring.ring, &info.id, &newest, NULL);
+    plx_attach_unlock(a);
+    leave_ring(a);
+    if (error || newest.epoch <= info.epoch || newest.epoch > granted)
+        return false;
+    *ret_written = (struct plx_registry_written){.epoch = newest.epoch, .state = 1};
+    return true;
+}
+
 /* ---- Turned on and off ---- */
 
 static int begin_ringed(struct plx_attach *a, struct plx_opened_vdi *opened,

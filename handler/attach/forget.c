@@ -325,6 +325,16 @@ static int refuse_beside_lost(const struct plx_attach *attach, const struct acce
                    : 0;
 }
 
+/* ATTACH-24 */
+static void give_up_ring(struct plx_attach *attach, const struct plx_registry_vdi *vdi)
+{
+    struct plx_registry_written written;
+    struct plx_uuid id;
+
+    if (plx_attach_ring_saw(attach, vdi, vdi->epoch, &written) && plx_uuid_parse(vdi->id, &id))
+        plx_attach_ring_forget(attach, &id);
+}
+
 int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
                             const struct plx_older *older, const struct plx_watch *watch,
                             struct plx_fault *fault)
@@ -339,6 +349,8 @@ int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry
     if (error)
         return error;
     error = accept_alone(attach, &accept, older, watch);
+    if (!error)
+        give_up_ring(attach, vdi);
     left =
         plx_registry_collection_leave(accept.in.registry, accept.in.store_row, accept.in.instance);
     return error ? error : left ? plx_registry_fault(accept.in.registry, left, fault) : 0;

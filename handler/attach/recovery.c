@@ -205,6 +205,25 @@ static int recover_kept(struct plx_attach *a, const struct plx_registry_vdi *row
     return error;
 }
 
+/* ATTACH-24. The lock was taken over, which raised the epoch. */
+static int refuse_lost_record(struct plx_attach *a, const struct plx_registry_vdi *row,
+                              const struct plx_registry_lock *ours, struct plx_fault *fault)
+{
+    struct plx_registry_vdi told = *row;
+    struct plx_vdi_info info;
+    int error;
+
+    if (!plx_attach_ring_saw(a, row, row->epoch - 1, &told.written))
+        return 0;
+    error = plx_registry_vdi_unlock(a->registry, ours, &told.written);
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    plx_attach_lock(a);
+    error = plx_door_read(a->store, &told, &info, fault);
+    plx_attach_unlock(a);
+    return error;
+}
+
 /* Recovers one disk whose lock has been taken over from a dead instance. keep: ATTACH-14. */
 static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row, bool keep,
                        struct plx_fault *fault)
@@ -214,6 +233,9 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
     int error;
 
     memcpy(ours.vdi, row->id, sizeof ours.vdi);
+    error = row->deleted ? 0 : refuse_lost_record(a, row, &ours, fault);
+    if (error)
+        return error;
     plx_attach_lock(a);
     error = plx_door_read_taken(a->store, row, &info, fault);
     plx_attach_unlock(a);
@@ -244,12 +266,14 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
  * may name blocks in any of them. */
 static void mark_log(struct plx_attach *a, const struct plx_registry_vdi *row)
 {
+    struct plx_registry_vdi told = *row;
     struct plx_fault why = {0};
     struct plx_vdi_info info;
     int error;
 
+    plx_attach_ring_saw(a, row, row->epoch, &told.written); /* ATTACH-24 */
     plx_attach_lock(a);
-    error = plx_door_read(a->store, row, &info, &why);
+    error = plx_door_read(a->store, &told, &info, &why);
     if (!error)
         error = plx_vdi_mark(a->store, row->slot, &why);
     if (error == PLX_ERR_NOT_FOUND) /* the disk was being created: it has no log */

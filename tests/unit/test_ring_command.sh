@@ -277,7 +277,7 @@ run 0 --state-dir "$DIR/elsewhere" store import --volume "$DIR/demo.plx"
 for force in "" "--force"; do
     # shellcheck disable=SC2086 # words
     run 4 --state-dir "$DIR/elsewhere" ring create demo "$DIR/one" $force
-    says err "is a member of host $(hostname)'s ring of store demo, and may hold writes that the store lacks"
+    says err "is a member of its ring of store demo, and may hold writes that the store lacks"
 done
 run 0 --state-dir "$DIR/elsewhere" ring info "$DIR/one" --json
 [[ $(json ours) == false && $(json store) == demo ]] || die "another host's ring is not told"

@@ -55,8 +55,8 @@ beta 0 store take-over --volume "$DIR/demo.plx" --from alpha --dry-run
 says err "start that host, and leave the store to it; or bring the ring's device here, and 'parallax ring create demo PATH --from alpha --i-checked-it-is-off' takes it over afterwards; or"
 takes beta alpha --volume "$DIR/demo.plx"
 says err "or bring the ring's device here, and 'parallax ring create demo PATH --from alpha --i-checked-it-is-off' takes it over; or"
-refused 4 "$DIR/one is a member of host alpha's ring of store demo, and may hold writes that the store lacks; if host alpha is off, or was this machine, add --from alpha --i-checked-it-is-off" ring create demo "$DIR/one" "$DIR/two"
-refused 4 "$DIR/one is a member of host alpha's ring" ring create demo "$DIR/one" "$DIR/two" --force
+refused 4 "if host alpha is off, or was this machine, add --from alpha --i-checked-it-is-off: $DIR/two is a member of its ring of store demo, and may hold writes that the store lacks" ring create demo "$DIR/one" "$DIR/two"
+refused 4 "add --from alpha --i-checked-it-is-off" ring create demo "$DIR/one" "$DIR/two" --force
 refused 4 "nothing was changed: if host alpha still runs" ring create demo "$DIR/one" "$DIR/two" --from alpha
 refused 2 "--i-checked-it-is-off goes with --from HOST" ring create demo "$DIR/one" "$DIR/two" "${word[@]}"
 refused 1 "is a member of host alpha's ring of store demo, not of gamma's" ring create demo "$DIR/one" "$DIR/two" --from gamma "${word[@]}"
@@ -71,6 +71,12 @@ says err "on that host makes it known again there; if that host is off, or was t
 step "by that word it becomes this host's, with its writes"
 keep=$(mktemp -d -p "$DIR")
 cp -r --sparse=always one two demo.plx beta "$keep"
+again() {
+    cp --sparse=always "$keep"/{one,two,demo.plx} .
+    rm -rf beta
+    cp -r "$keep/beta" beta
+    vdi=demo/disk1
+}
 beta 0 ring create demo "$DIR/one" "$DIR/two" --from alpha "${word[@]}"
 says err "demo: the ring of host alpha on $DIR/one and $DIR/two is this host's now"
 says err "virtual disk $vdi can be used again"
@@ -82,7 +88,7 @@ step "the other host does not use it any more, until it takes it over itself"
 fresh beta
 takes alpha beta demo
 alpha 4 snap create $vdi
-says err "$DIR/one belongs to a ring of host beta; if that host is off, or was this machine, 'parallax ring create demo PATH --from beta --i-checked-it-is-off' takes the ring over"
+says err "$DIR/one belongs to a ring of host beta; if that host is off, or was this machine, 'parallax ring create demo PATH PATH --from beta --i-checked-it-is-off' takes the ring over"
 alpha 4 ring repair demo --i-checked-the-other-is-lost
 says err "$DIR/one belongs to a ring of host beta"
 alpha 0 ring info demo
@@ -94,10 +100,7 @@ says err "is known already"
 
 step "killed at any point: the same command, given again, ends it"
 for ((at = 1; ; at++)); do
-    cp --sparse=always "$keep"/{one,two,demo.plx} .
-    rm -rf beta
-    cp -r "$keep/beta" beta
-    vdi=demo/disk1
+    again
     status=$(exec 2>/dev/null && PLX_STAGE_SIGNAL=9 PLX_STAGE_AT=$at PLX_STAGE_HOST=beta PLX_STAGE_BOOT=$DIR/beta/boot \
         PARALLAX_STATE_DIR=$DIR/beta "$PARALLAX" ring create demo "$DIR/one" "$DIR/two" --from alpha "${word[@]}" >out 2>err; echo $?)
     [[ $status == 137 ]] || break
@@ -108,25 +111,46 @@ done
 [[ $status == 0 ]] || die "ring create, killed at $at: exit status $status"
 ((at > 10)) || die "only $at submissions"
 
+step "cut off between the two members: the ring names two hosts, and a third one takes it over by either name"
+names() { python3 -c 'import sys; print(open(sys.argv[1], "rb").read()[512:576].split(b"\0")[0].decode())' "$1"; }
+torn=
+for ((last = at - 1, at = 1; at < last; at++)); do
+    again
+    (exec 2>/dev/null && PLX_STAGE_SIGNAL=9 PLX_STAGE_AT=$at PLX_STAGE_HOST=beta PLX_STAGE_BOOT=$DIR/beta/boot \
+        PARALLAX_STATE_DIR=$DIR/beta "$PARALLAX" ring create demo "$DIR/one" "$DIR/two" --from alpha "${word[@]}" >out 2>err)
+    [[ $(names one) == "$(names two)" ]] || { torn=$at && break; }
+done
+[[ $torn ]] || die "no kill leaves a ring that names two hosts"
+cp --sparse=always one one.torn
+cp --sparse=always two two.torn
+takes gamma beta --volume "$DIR/demo.plx"
+cp --sparse=always demo.plx demo.torn
+for name in alpha beta; do
+    cp --sparse=always one.torn one
+    cp --sparse=always two.torn two
+    cp --sparse=always demo.torn demo.plx
+    on gamma 0 ring create demo "$DIR/one" "$DIR/two" --from $name "${word[@]}"
+    drained gamma
+    rm gamma/rings/*
+done
+on gamma 0 store release demo
+on gamma 0 store forget demo
+
 step "one of two members was brought, and the other one is lost"
-cp --sparse=always "$keep"/{one,two,demo.plx} .
-rm -rf beta
-cp -r "$keep/beta" beta
+again
 mv one away
 beta 0 ring create demo "$DIR/two" --from alpha "${word[@]}" --i-checked-the-other-is-lost
 says err "the ring goes on with this member alone"
 drained beta
 
 step "this machine has another id than before: the store and its ring are taken over alike"
-cp --sparse=always "$keep"/{one,two,demo.plx} .
+again
 alpha 0 ring list
-rm -rf beta
-cp -r "$keep/beta" beta
 takes alpha beta demo
 host alpha
 takes alpha alpha demo
 alpha 4 snap create demo/disk1
-says err "'parallax ring create demo PATH --from alpha --i-checked-it-is-off' takes the ring over"
+says err "'parallax ring create demo PATH PATH --from alpha --i-checked-it-is-off' takes the ring over"
 alpha 0 ring create demo "$DIR/one" "$DIR/two" --from alpha "${word[@]}"
 vdi=demo/disk1
 drained alpha
@@ -135,5 +159,8 @@ step "an empty ring of another host may be overwritten, as any other"
 alpha 0 store release demo
 on gamma 0 store import --volume "$DIR/demo.plx"
 on gamma 4 ring create demo "$DIR/one" "$DIR/two"
-on gamma 0 ring create demo "$DIR/one" "$DIR/two" --force --json
-[[ $(json taken_up) == false ]] || die "it was taken up"
+on gamma 0 ring create demo "$DIR/one" "$DIR/two" --force
+says err "demo: this host has a ring on $DIR/one and $DIR/two now"
+on gamma 0 ring delete demo
+on gamma 0 ring create demo "$DIR/one" "$DIR/two" --json --force
+[[ $(json taken_up) == false && $(json taken_over) == false ]] || die "it was taken up"

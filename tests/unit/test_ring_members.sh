@@ -197,7 +197,7 @@ for lost in one two; do
     run 4 ring create demo "$DIR/$left"
     says err "$left is one of two members of a ring of store demo; give both to take the ring up again; if the other one is lost for good, give this one only, and add --i-checked-the-other-is-lost"
     run 4 ring create demo "$DIR/$left" "$DIR/new" --size 80M
-    says err "if the other one is lost for good, give this one only, and add --i-checked-the-other-is-lost"
+    says err "if that is lost for good, give this one only, and add --i-checked-the-other-is-lost"
     [[ ! -e new ]] || die "a file was made"
     run 3 ring repair demo --with "$DIR/new" --size 80M
     says err "'parallax ring create demo MEMBER --i-checked-the-other-is-lost' goes on with it"
@@ -246,5 +246,62 @@ run 4 ring repair demo --with "$DIR/two"
 says err "to use it instead of $DIR/one: move that one away, then 'parallax ring create demo $DIR/two --i-checked-the-other-is-lost'"
 mv one away
 run 0 ring create demo "$DIR/two" --i-checked-the-other-is-lost
+drained
+
+step "a member that the ring went on without is no pair with the other one"
+# anew: a mirror of one and two that has nothing.
+anew() {
+    for ((n = 1; n <= disks; n++)); do "$PARALLAX" ring discard demo/disk$n --also-set-aside --yes >out 2>err; done
+    run 0 ring delete demo --force
+    rm -f one two elsewhere
+    run 0 ring create demo "$DIR/one" "$DIR/two" --size 80M
+}
+anew
+fresh
+mv two left
+run 0 ring repair demo --with "$DIR/new" --size 80M --i-checked-the-other-is-lost
+mv new elsewhere
+run 4 ring create demo "$DIR/one" "$DIR/left"
+says err "the ring of store demo went on without $DIR/left; give $DIR/one only, or with the member that took the other's place"
+run 0 ring create demo "$DIR/one" "$DIR/elsewhere"
+drained
+
+step "two members, each used without the other: the better one takes the place of the one that is known"
+anew
+fresh
+mv two away
+run 0 ring repair demo --i-checked-the-other-is-lost
+mv one left
+mv away two
+mv state/rings rings
+mkdir state/rings
+run 0 ring create demo "$DIR/two" --i-checked-the-other-is-lost
+"$RING_FORGE" append "$id" 3 5 two || die "the ring cannot be used"
+"$RING_FORGE" mark demo.plx "$id" two || die "the disk cannot be marked"
+rm -r state/rings
+mv rings state/rings
+mv left one
+run 4 snap create $vdi
+run 4 ring create demo "$DIR/one" "$DIR/two"
+says err "each was used without the other, so nobody can tell which one has all writes"
+says err "give one of them only, with --i-checked-the-other-is-lost"
+run 4 ring create demo "$DIR/two"
+says err "to use it instead, move that one away and repeat this, or give it by itself with --i-checked-the-other-is-lost"
+run 0 ring create demo "$DIR/two" --i-checked-the-other-is-lost
+run 4 ring create demo "$DIR/one" --i-checked-the-other-is-lost
+says err "$DIR/one lacks the newest writes of ${vdi#*/}"
+drained
+
+step "what is copied to when that is cut off, and what is no other member"
+anew
+fresh
+rm state/rings/*.json
+cp --sparse=always one kept
+run 1 ring create demo "$DIR/one" "$DIR/kept"
+says err "are copies of one member of a ring of store demo"
+truncate -s 80M blank
+run 4 ring create demo "$DIR/one" "$DIR/blank"
+says err "$DIR/one is one of two members of a ring of store demo, and the other path is not its other one: $DIR/blank: there is no ring; if"
+run 0 ring create demo "$DIR/one" "$DIR/two"
 drained
 echo "all is well"

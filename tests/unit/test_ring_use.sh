@@ -738,6 +738,33 @@ says err "interrupted while the ring was drained: demo/web is exported as before
 [[ $(uniq asked | tail -n 1) == "ring on" ]] || die "the ring stays off: $(uniq asked | paste -sd,)"
 held_no_more
 
+step "the device has lost the record of the disk's last opening: what the ring has is not set aside for that"
+run 0 store format lost --volume "$DIR/lost.plx" --size 64M --extent-size 1M
+run 0 vdi create lost/web --size 32M
+run 0 ring create lost "$DIR/lost.ring" --size 64M
+run 0 vdi set lost/web --ring on
+cp --sparse=always lost.plx lost.before
+status=$(exec 2>/dev/null && "$RING_BURST" lost web taken 1 8192 1000 $HELD >burst.out 2>burst.err; echo $?)
+[[ $status == 137 ]] || die "the burst ended with $status: $(<burst.err)"
+python3 - lost.before lost.plx <<'END'
+import sys
+before = open(sys.argv[1], "rb").read()
+at = before.index(b"PLXVDREC") // 8192 * 8192
+with open(sys.argv[2], "r+b") as volume:
+    volume.seek(at)
+    volume.write(before[at:at + 8192])
+END
+for _ in 1 2; do
+    run 5 snap create lost/web
+    says err "virtual disk web: its record on the store is older than what was written last: the device lost a write"
+done
+run 5 store check lost
+run 0 vdi accept-older lost/web --yes
+run 0 snap create lost/web
+run 0 store check lost
+run 0 ring info lost --json
+[[ $(json disks) == "[]" ]] || die "the ring has what was given up"
+
 step "a deleted disk leaves nothing on the ring"
 burst
 run 0 vdi delete demo/web --yes
