@@ -349,9 +349,9 @@ int plx_host_ring_replace(struct creation *c, int error, bool found)
 {
     struct entered e = {.same = false};
 
-    if (error && error != PLX_ERR_EXISTS)
+    if (error == PLX_ERR_BUSY || error == PLX_ERR_INVALID || error == PLX_ERR_UNCONFIRMED)
         return error;
-    if (!error)
+    if (error != PLX_ERR_EXISTS)
         plx_fault_set(c->fault, PLX_ERR_EXISTS, "%s", c->refused.text);
     if (plx_known_ring_get(&c->attach->paths, c->known.identity, &e.entry, NULL))
         return plx_fault_set(c->fault, c->refused.code, "%s", c->refused.text);

@@ -337,7 +337,7 @@ step "two copies of one member are no ring"
 rm state/rings/*
 cp --sparse=always one copy
 run 1 ring create demo "$DIR/one" "$DIR/copy"
-says err "$DIR/one and $DIR/copy are copies of one member of this host's ring of store demo; give one of them, and the other member"
+says err "$DIR/one and $DIR/copy are copies of one member of a ring of store demo; give one of them, and the other member"
 run 0 ring create demo "$DIR/one" "$DIR/two"
 run 1 ring create demo "$DIR/one" "$DIR/copy"
 
