@@ -134,7 +134,7 @@ run 0 ring info demo --json
 run 4 ring create demo "$DIR/two" --force
 says err "$DIR/two is a copy of this host's ring of store demo on $DIR/moved, or was used apart; to use it instead, move that one away and repeat this"
 run 4 ring create demo "$DIR/demo.plx" --force
-says err "this host has a ring of store demo already"
+says err "$DIR/demo.plx is a volume of a store, or a copy of one: no ring is made over it"
 same moved before
 mv moved one
 rm two before

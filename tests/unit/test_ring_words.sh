@@ -352,7 +352,7 @@ says err "this host has a ring of store demo already, on $DIR/one and $DIR/two; 
 mv one one.moved
 mv two two.moved
 run 4 ring create demo "$DIR/one.moved"
-says err "$DIR/one.moved is one of two members of this host's ring of store demo, known on $DIR/one and $DIR/two; give both paths"
+says err "$DIR/one.moved is one of two members of a ring of store demo; give both to take the ring up again; if the other one is lost for good, give this one only, and add --i-checked-the-other-is-lost"
 run 4 ring create demo "$DIR/new" --size 64M
 says err "this host has a ring of store demo already, which is not where it was: cannot open $DIR/one: No such file or directory; if it was moved, give its new path; if it is lost for good: 'parallax ring discard demo/VDI' for each virtual disk that needs it, then 'parallax ring delete demo --force'"
 [[ ! -e new ]] || die "a file was made"
