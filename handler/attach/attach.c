@@ -156,14 +156,14 @@
  *     that does not come back costs more than snapshots that stay longer: all snapshots that there
  *     are count as taken up to its first look without doubt (WITNESS-5). It goes on trying to keep
  *     that, and a registry that stays damaged makes every opening begin so.
- * ATTACH-24  A ring has records of an opening of a disk only if the disk's record had that opening's
- *     epoch before, durably. So if this host's ring has some of an epoch that the registry granted
- *     to whoever died with the disk open, and the record is older and names no ring, then the
- *     device has lost that record. What was acknowledged must not be set aside then as if it had
- *     been given up (RINGED-10). The disk is unlocked with that epoch as the one that was written,
- *     so each door refuses the older record from then on (DOORS-1), until the operator accepts it.
- *     By accepting it the operator gives up what the ring has. A store that was put back as a whole
- *     is no such case: its registry has not granted that epoch.
+ * ATTACH-24  A ring has records of an opening of a disk only if the disk's record had the epoch of
+ *     that opening before, durably. So if this host's ring has some of an epoch that the registry
+ *     granted to whoever died with the disk open, and the record is older and names no ring, then
+ *     the device has lost that record. What was acknowledged must not be set aside then as if it
+ *     had been given up (RINGED-10). The disk is unlocked with that epoch as the one that was
+ *     written, so each door refuses the older record from then on (DOORS-1), until the operator
+ *     accepts it. By accepting it the operator gives up what the ring has. A store that was put
+ *     back as a whole is no such case: its registry has not granted that epoch.
  * Threads: see attach.h. A claim of an extent runs on the thread of the hook "defer", with a
  *   registry handle of its own. The next tick of the loop takes its answer in.
  * Crash story: locks and extents stay with the instance's row, and its byte lock is free. The next

@@ -362,7 +362,8 @@ int plx_host_ring_replace(struct creation *c, int error, bool found)
 
 /* ---- Taken up ---- */
 
-/* A store restored from an older backup may have lost its feature bit for rings. */
+/* HOST_RING_CREATE-1. A store restored from an older backup may have lost its feature bit for
+ * rings. */
 int plx_host_ring_allow(struct creation *c)
 {
     const struct plx_attach_growth growth = {.allow = plx_store_allow_ring};
