@@ -333,6 +333,16 @@ static json_t *describe(struct plx_cli *cli, const struct plx_host_ring *ring,
     return object;
 }
 
+/* What to do about a member that is not there, behind that problem; or nothing. */
+static const char *advise(const struct plx_host_ring *ring, const struct plx_fault *problem,
+                          char advice[PLX_HOST_RING_ADVICE])
+{
+    return ring->known && problem->code == PLX_ERR_NOT_FOUND &&
+                   !plx_ring_members_alone(&ring->members)
+               ? plx_host_ring_advise(&ring->members, ring->way.store, advice)
+               : "";
+}
+
 /* By the word that was given. One without a '/' is a store; where this host has no ring of such a
  * store, a file of that name may be meant. `looks`: then it is taken. */
 static int open_ring(struct plx_cli *cli, enum plx_ring_hold hold, bool looks,
@@ -364,6 +374,7 @@ static int open_ring(struct plx_cli *cli, enum plx_ring_hold hold, bool looks,
 /* The error of one ring; 0: it is as it should be. */
 static int list_ring(struct plx_cli *cli, struct plx_table *table, struct plx_known_ring *entry)
 {
+    char advice[PLX_HOST_RING_ADVICE];
     const struct plx_fault *problem;
     struct plx_host_ring ring;
     struct plx_known known;
@@ -384,8 +395,8 @@ static int list_ring(struct plx_cli *cli, struct plx_table *table, struct plx_kn
     note_alone(cli, &ring, store_name(&ring, &known));
     problem = plx_host_ring_problem(&ring);
     if (problem)
-        rc = plx_cli_fail(cli, problem->code, "ring of store %s: %.400s", ring.way.store,
-                          problem->text);
+        rc = plx_cli_fail(cli, problem->code, "ring of store %s: %s%s", ring.way.store,
+                          problem->text, advise(&ring, problem, advice));
     plx_known_done(&known);
     plx_host_ring_close(&ring);
     return rc;
@@ -529,14 +540,18 @@ static void print_disks(struct plx_cli *cli, json_t *list)
 }
 
 /* A member of a mirror that lacks what the other one has has a problem, too. */
-static void find_damage(struct plx_host_ring *ring, const struct plx_ring_disks *disks)
+static void find_damage(struct plx_host_ring *ring, const struct plx_ring_disks *disks,
+                        const char *store)
 {
+    struct plx_ring_member_state state[PLX_RING_MEMBERS] = {0};
+
+    for (unsigned i = 0; i < ring->members.count; i++)
+        plx_ring_member_weigh(ring, disks, &ring->members.member[i], &state[i]);
     for (unsigned i = 0; i < ring->members.count; i++) {
         struct plx_ring_member_seen *member = &ring->members.member[i];
-        struct plx_ring_member_state state;
 
-        plx_ring_member_weigh(ring, disks, member, &state);
-        plx_ring_member_damage(&state, member->path, &member->problem);
+        plx_ring_member_explain(&state[i], &state[i ^ 1], member->path, store ? store : "STORE",
+                                &member->problem);
     }
 }
 
@@ -545,7 +560,11 @@ static int fail_info(struct plx_cli *cli, const struct plx_host_ring *ring,
                      const struct plx_ring_disks *disks, const struct plx_fault *untold)
 {
     const struct plx_fault *problem = plx_host_ring_problem(ring);
+    char advice[PLX_HOST_RING_ADVICE];
 
+    if (problem)
+        return plx_cli_fail(cli, problem->code, "%s%s", problem->text,
+                            advise(ring, problem, advice));
     for (size_t i = 0; i < disks->count && !problem; i++)
         if (disks->disk[i].problem.code)
             problem = &disks->disk[i].problem;
@@ -567,7 +586,7 @@ int plx_cmd_ring_info(struct plx_cli *cli)
         return rc;
     rc = plx_cmd_ring_disks(cli, &ring, &known, &disks, &untold);
     if (!rc) {
-        find_damage(&ring, &disks);
+        find_damage(&ring, &disks, store_name(&ring, &known));
         object = describe(cli, &ring, &known);
         list = describe_disks(&disks, !untold.code);
         if (cli->json)
@@ -603,13 +622,18 @@ static void name_held(const struct plx_host_ring *ring, const struct plx_ring_di
              plx_text_size(segments * info.segment_bytes, size), names);
 }
 
-static void print_deleted(struct plx_cli *cli, const struct plx_known_ring *way, const char *store,
+static void print_deleted(struct plx_cli *cli, const struct plx_host_ring *ring, const char *store,
                           const char *held, bool there, bool dry_run)
 {
+    const struct plx_known_ring *way = &ring->way;
     char members[PLX_KNOWN_RING_TEXT];
 
     plx_known_ring_name_members(way, members);
-    if (!there)
+    if (ring->away)
+        plx_out_note(cli,
+                     "%s the ring on %s here; it belongs to host %s by now, so nothing is erased",
+                     dry_run ? "would forget" : "forgot", members, ring->host_name);
+    else if (!there)
         plx_out_note(cli, "%s the ring on %s; it does not lie there, so nothing is erased",
                      dry_run ? "would forget" : "forgot", members);
     else if (dry_run)
@@ -646,7 +670,7 @@ static int delete_ring(struct plx_cli *cli, struct plx_host_ring *ring, bool dry
     if (!rc && !dry_run)
         rc = plx_host_ring_delete(cli->session.paths, ring, &cli->fault);
     if (!rc)
-        print_deleted(cli, &ring->way, store_name(ring, &known), held, there, dry_run);
+        print_deleted(cli, ring, store_name(ring, &known), held, there, dry_run);
     plx_ring_disks_done(&disks);
     plx_known_done(&known);
     return rc;

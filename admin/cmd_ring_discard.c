@@ -23,14 +23,14 @@
     "%" PRIu64 " writes of it that were set aside on this host's ring: " PLX_RING_WHY_ASIDE
 
 /* Where the ring is that the disk's record names. */
-enum where { ELSEWHERE, UNREADABLE, LACKS_MEMBER, USABLE };
+enum where { ELSEWHERE, UNREADABLE, LACKS_MEMBER, AWAY, USABLE };
 
 struct given_up {
     bool marked; /* the disk's record names a ring */
     enum where where;
-    bool gone;         /* UNREADABLE, as a whole: nobody's writes on it can be read */
-    char missing[160]; /* LACKS_MEMBER: which one, and why */
-    bool known;        /* what is on it: */
+    bool gone;                /* UNREADABLE, as a whole: nobody's writes on it can be read */
+    struct plx_fault problem; /* code not 0: why this host's ring cannot be used */
+    bool known;               /* what is on it: */
     uint64_t records, bytes, aside;
     uint64_t kept;     /* besides, which this state of the store does not know */
     uint32_t segments; /* which the disk has taken */
@@ -63,15 +63,12 @@ static void take_disk(const struct plx_ring_disks *disks, const struct plx_uuid 
 /* CMD_RING_DISCARD-3. The disk needs this ring. */
 static void settle_where(const struct plx_host_ring *ring, struct given_up *given)
 {
-    const struct plx_fault *problem = plx_host_ring_problem(ring);
-
-    given->where = given->known ? USABLE : UNREADABLE;
-    given->gone = !ring->ring;
-    if (!ring->ring || !problem || plx_ring_members_alone(&ring->members))
+    given->where = ring->away ? AWAY : given->known ? USABLE : UNREADABLE;
+    given->gone = !ring->ring && !ring->away;
+    if (!ring->ring || !given->problem.code)
         return;
     given->where = LACKS_MEMBER;
     given->known = false;
-    snprintf(given->missing, sizeof given->missing, "%.159s", problem->text);
 }
 
 /* What cannot be read here is not known; that is no reason to refuse. */
@@ -79,6 +76,7 @@ static void look_at_ring(struct plx_cli *cli, const struct plx_name *name,
                          const struct plx_vdi_info *info, struct given_up *given)
 {
     struct plx_ring_disks disks = {0};
+    const struct plx_fault *problem;
     struct plx_host_ring ring;
     struct plx_fault why;
     struct plx_uuid id;
@@ -93,6 +91,9 @@ static void look_at_ring(struct plx_cli *cli, const struct plx_name *name,
         plx_ring_hint_open(cli, name->store, given->by);
     if (!plx_ring_disks_look(&id, ring.ring, plx_session_store(cli), ring.in_use, &disks, &why))
         take_disk(&disks, &info->id, given);
+    problem = plx_host_ring_problem(&ring);
+    if (problem && !plx_ring_members_alone(&ring.members))
+        given->problem = *problem;
     if (given->marked && own)
         settle_where(&ring, given);
     plx_ring_disks_done(&disks);
@@ -113,6 +114,7 @@ static void name_claimed(const struct given_up *given, char *text, size_t bytes)
         snprintf(text, bytes,
                  "its newest writes, on a ring %s, so that nobody knows how many they are",
                  given->where == LACKS_MEMBER ? "of which a member is missing"
+                 : given->where == AWAY       ? "of another host"
                                               : "that cannot be read here");
 }
 
@@ -141,10 +143,15 @@ static const char *say_instead(const struct plx_name *name, const struct given_u
             name->store, name->vdi);
         break;
     case LACKS_MEMBER:
-        snprintf(text, bytes,
-                 " Bring that member back (%s), or, if it is lost for good, 'parallax ring repair "
-                 "%s --i-checked-the-other-is-lost' goes on with the other one.",
-                 given->missing, name->store);
+        snprintf(
+            text, bytes,
+            " Bring that member back (%.120s); if it lies elsewhere now: 'parallax ring create "
+            "%s NEW OTHER'; if it is lost for good, 'parallax ring repair %s "
+            "--i-checked-the-other-is-lost' goes on with the other one.",
+            given->problem.text, name->store, name->store);
+        break;
+    case AWAY:
+        snprintf(text, bytes, " Nothing is lost if it is taken over: %s.", given->problem.text);
         break;
     default:
         snprintf(text, bytes,
@@ -182,7 +189,7 @@ static int tell_in_use(struct plx_cli *cli, const struct plx_name *name,
 static int discard_claimed(struct plx_cli *cli, const struct plx_name *name,
                            const struct given_up *given, bool also, bool *ret_done)
 {
-    char claimed[192], kept[160], instead[420];
+    char claimed[192], kept[160], instead[560];
     int rc;
 
     name_claimed(given, claimed, sizeof claimed);
@@ -234,11 +241,29 @@ static int discard_aside(struct plx_cli *cli, const struct plx_name *name,
     return rc;
 }
 
+/* Nobody erases what was set aside on a ring that this host may not write to. */
+static bool keeps_aside(const struct given_up *given)
+{
+    return given->problem.code == PLX_ERR_RING_AWAY ||
+           (given->problem.code && !given->marked && given->aside);
+}
+
+static int refuse_aside(struct plx_cli *cli, const struct plx_name *name,
+                        const struct given_up *given)
+{
+    return plx_cli_fail(cli, given->problem.code,
+                        "%s/%.60s: nothing was changed, for what was set aside cannot be erased "
+                        "here: %s",
+                        name->store, name->vdi, given->problem.text);
+}
+
 /* Why the numbers are not known, or there is nothing to discard; null: neither. */
 static json_t *reason(const struct given_up *given, bool busy)
 {
-    static const char *const words[] = {
-        [ELSEWHERE] = "elsewhere", [UNREADABLE] = "unreadable", [LACKS_MEMBER] = "member-missing"};
+    static const char *const words[] = {[ELSEWHERE] = "elsewhere",
+                                        [UNREADABLE] = "unreadable",
+                                        [LACKS_MEMBER] = "member-missing",
+                                        [AWAY] = "other-host"};
 
     if (busy)
         return json_string("in-use");
@@ -255,7 +280,9 @@ static int discard(struct plx_cli *cli, const struct plx_name *name, const struc
     bool busy = given->in_use && (given->marked ? !yes : also);
     int rc = 0;
 
-    if (busy)
+    if (also && keeps_aside(given))
+        rc = refuse_aside(cli, name, given);
+    else if (busy)
         rc = tell_in_use(cli, name, given);
     else if (given->marked)
         rc = discard_claimed(cli, name, given, also, &done);

@@ -24,7 +24,7 @@ const char *plx_ring_way(const struct plx_paths *paths, const struct plx_name *n
     else if (problem)
         snprintf(ret_text, PLX_RING_WAY,
                  "this host's ring cannot be used (%.200s); 'parallax ring check %s' says more",
-                 problem->text, name->store);
+                 ring.away ? "it belongs to another host by now" : problem->text, name->store);
     else
         snprintf(ret_text, PLX_RING_WAY, "'parallax %s %s/%.80s%s' brings them to the store", verb,
                  name->store, name->vdi, option);

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "attach/attach_inside.h"
+#include "attach/host_ring.h"
 
 const char *const plx_ring_setting_words[] = {"off", "on", "auto", NULL};
 
@@ -70,19 +71,18 @@ static int explain(struct plx_attach *a, const struct plx_ring_members *members,
             why = members->member[i].problem.text;
     if (error == PLX_ERR_MISSING)
         return plx_fault_set(fault, error,
-                             "one of its members is missing, bring it back (%.150s); if it is lost "
+                             "one of its members is missing, bring it back (%.120s); if it lies "
+                             "elsewhere now: 'parallax ring create %s NEW OTHER'; if it is lost "
                              "for good, 'parallax ring repair %s --i-checked-the-other-is-lost' "
                              "goes on with the other one",
-                             why[0] ? why : said.text, a->known.name);
+                             why[0] ? why : said.text, a->known.name, a->known.name);
     if (!why[0])
         return error;
-    if (error == PLX_ERR_RING_AWAY) /* another host's */
-        return plx_fault_set(fault, error, "%s", why);
     return plx_fault_set(fault, error,
-                         "%.150s; if it lies elsewhere now: 'parallax ring create %s PATH'; if it "
-                         "is lost for good: 'parallax ring %s %s%s'%s",
-                         why, a->known.name, needed ? "discard" : "delete", a->known.name,
-                         needed ? "/VDI" : " --force",
+                         "%.150s; if it lies elsewhere now: 'parallax ring create %s PATH%s'; if "
+                         "it is lost for good: 'parallax ring %s %s%s'%s",
+                         why, a->known.name, members->count > 1 ? " PATH" : "",
+                         needed ? "discard" : "delete", a->known.name, needed ? "/VDI" : " --force",
                          needed ? " discards its writes" : ", and make a new one");
 }
 
@@ -96,8 +96,9 @@ static int open_ring(struct plx_attach *a, struct plx_attach_ring *ring, bool ne
 
     if (error)
         return error;
-    plx_ring_members_check(&ring->members, ring->known.ring);
-    plx_ring_members_check_host(&ring->members, &a->paths, a->known.name);
+    error = plx_host_ring_check(&ring->members, &a->paths, ring->known.ring, a->known.name, fault);
+    if (error)
+        return error;
     error = plx_ring_members_sound(&ring->members)
                 ? plx_ring_members_load(&ring->members, &options, &ring->ring, fault)
                 : ring->members.member[0].problem.code;
@@ -233,7 +234,7 @@ static void tell_without(struct plx_attach *a, const char *name, const struct pl
 {
     struct plx_fault text;
 
-    plx_fault_set(&text, why->code, "virtual disk %s: continuing without its ring: %.300s", name,
+    plx_fault_set(&text, why->code, "virtual disk %.80s: continuing without its ring: %s", name,
                   why->text);
     plx_attach_env_event(&a->env, why->code, text.text);
 }
@@ -319,12 +320,30 @@ static bool ring_has_newer(struct plx_attach *a, const struct plx_vdi_info *info
     return error || newer;
 }
 
+/* What this host's ring has of the disk, if it has a ring. */
+static int forget_there(struct plx_attach *a, const struct plx_uuid *id, struct plx_fault *fault)
+{
+    struct plx_known_ring known;
+    int error;
+
+    if (plx_known_ring_get(&a->paths, a->known.identity, &known, NULL))
+        return 0;
+    plx_known_ring_done(&known);
+    error = take_ring(a, false, fault);
+    if (error)
+        return error; /* 'ring info' shows what is left there of a disk that the store lacks */
+    error = forget(a, id);
+    leave_ring(a);
+    return error ? plx_fault_set(fault, error, "%s", plx_error_text(error)) : 0;
+}
+
 /* ATTACH-21 */
 int plx_attach_ring_discard(struct plx_attach *a, const struct plx_vdi_open_options *open,
                             bool marked, bool aside, struct plx_vdi **ret_vdi,
                             struct plx_fault *fault)
 {
     struct plx_vdi_info info;
+    struct plx_fault why;
     bool stay;
     int error = open_engine(a, open, ret_vdi, fault);
 
@@ -336,11 +355,14 @@ int plx_attach_ring_discard(struct plx_attach *a, const struct plx_vdi_open_opti
     stay = !aside && ring_has_newer(a, &info);
     plx_attach_lock(a);
     error = marked ? plx_ringed_discard(*ret_vdi, fault) : 0;
-    if (error)
-        plx_vdi_close(*ret_vdi); /* whether the mark is gone shows at the next opening */
     plx_attach_unlock(a);
-    if (!error && !stay)
-        plx_attach_ring_forget(a, &info.id);
+    if (!error && !stay && forget_there(a, &info.id, &why) && aside && !marked)
+        error = plx_fault_set(fault, why.code, "%s", why.text); /* nothing else was asked for */
+    if (!error)
+        return 0;
+    plx_attach_lock(a);
+    plx_vdi_close(*ret_vdi); /* whether the mark is gone shows at the next opening */
+    plx_attach_unlock(a);
     return error;
 }
 
@@ -406,15 +428,7 @@ void plx_attach_ring_end(struct plx_attach *a, struct plx_opened_vdi *opened)
 
 void plx_attach_ring_forget(struct plx_attach *a, const struct plx_uuid *id)
 {
-    struct plx_known_ring known;
-
-    if (plx_known_ring_get(&a->paths, a->known.identity, &known, NULL))
-        return;
-    plx_known_ring_done(&known);
-    if (take_ring(a, false, NULL))
-        return; /* 'ring info' shows what is left there of a disk that the store does not have */
-    forget(a, id);
-    leave_ring(a);
+    forget_there(a, id, NULL);
 }
 
 bool plx_attach_ring_saw(struct plx_attach *a, const struct plx_registry_vdi *row, uint64_t granted,

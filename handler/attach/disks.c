@@ -320,7 +320,7 @@ static int refuse_ringless(struct plx_attach *a, const struct plx_registry_vdi *
                            struct plx_vdi *vdi, const struct plx_fault *why,
                            struct plx_fault *fault)
 {
-    char id[PLX_UUID_TEXT], members[PLX_KNOWN_RING_TEXT];
+    char id[PLX_UUID_TEXT], members[PLX_KNOWN_RING_TEXT], on[PLX_KNOWN_RING_TEXT + 8] = "";
     struct plx_known_ring ring = {.members = 0};
     struct plx_vdi_info info;
     int error;
@@ -335,11 +335,12 @@ static int refuse_ringless(struct plx_attach *a, const struct plx_registry_vdi *
     error = plx_known_ring_get(&a->paths, a->known.identity, &ring, NULL);
     if (!error && strcmp(ring.ring, id) == 0) {
         plx_known_ring_name_members(&ring, members);
-        plx_fault_set(
-            fault, why->code == PLX_ERR_BUSY ? why->code : PLX_ERR_RING_AWAY,
-            "%s/%.100s: its newest writes lie in this host's ring on %.120s, without which "
-            "it cannot be used: %.280s",
-            a->known.name, row->name, members, why->text);
+        if (strlen(members) + strlen(why->text) < 300) /* else the advice would be cut */
+            snprintf(on, sizeof on, " on %s", members);
+        plx_fault_set(fault, why->code == PLX_ERR_BUSY ? why->code : PLX_ERR_RING_AWAY,
+                      "%s/%.60s: its newest writes lie in this host's ring%s, without which it "
+                      "cannot be used: %s",
+                      a->known.name, row->name, on, why->text);
     } else {
         plx_fault_set(fault, PLX_ERR_RING_AWAY,
                       "%s/%.100s: its newest writes lie in the write-back ring %s, which this host "

@@ -1,6 +1,6 @@
 /* host_ring.c - this host's ring of a store is looked at, and deleted.
  *
- * HOST_RING-1  A ring that a virtual disk's record names is never deleted, whatever the operator
+ * HOST_RING-1  A ring that a virtual disk's record names is never erased, whatever the operator
  *     says: it may hold writes of the disk that were acknowledged (RING_DISKS-1), and without it
  *     the disk cannot be used. Such a disk has to drain, or its writes to be discarded, first.
  * HOST_RING-2  Where the store cannot be asked, or a record of it cannot be read, a ring that may
@@ -13,6 +13,12 @@
  *     a deletion that was cut off is deleted again: a member without the ring needs no erasing.
  * HOST_RING-5  A file gives its blocks back then, so that nothing of the ring is found in it, and
  *     the next ring is made in it without --force. A device keeps what the segments had.
+ * HOST_RING-6  A ring that this host has entered, and that another host took over, is not called
+ *     usable, nor is anything of it read, unless a member is looked at by its path: all that looks
+ *     at a ring comes by plx_host_ring_check(), as what opens it does (RING_MEMBERS-3).
+ * HOST_RING-7  By its store such a ring is only forgotten: that host may use it. Where a disk may
+ *     need it, that takes --force, for this host may be the one to take it over. Erasing it takes
+ *     the path of a member.
  * Threads: the caller's.
  * Crash story: HOST_RING-4.
  */
@@ -27,13 +33,111 @@
 
 #include "attach/attach_inside.h"
 #include "attach/volumes.h"
+#include "engine/base/plain.h"
 
 #define NAMES_SHOWN 3u
+
+/* ---- Its members ---- */
+
+const char *plx_host_ring_word(const char *path, char ret_text[PLX_HOST_RING_WORD])
+{
+    char word[PLX_WORD_TEXT];
+
+    plx_plain_word(path, word, sizeof word);
+    snprintf(ret_text, PLX_HOST_RING_WORD, "%.71s",
+             strlen(word) < PLX_HOST_RING_WORD ? word : "PATH");
+    return ret_text;
+}
+
+/* Of a long path the end: the beginnings of two members may be the same. */
+static const char *end_of(const char *path)
+{
+    size_t length = strlen(path);
+
+    return length < PLX_HOST_RING_WORD ? path : path + length + 4 - PLX_HOST_RING_WORD;
+}
+
+static bool is_away(const struct plx_ring_member_seen *member)
+{
+    return member->problem.code == PLX_ERR_RING_AWAY;
+}
+
+/* HOST_RING-6. With all members that are there: the one that is not asked for is not lost. */
+static int refuse_away(const struct plx_ring_members *members,
+                       const struct plx_ring_member_seen *away, const char *store,
+                       struct plx_fault *fault)
+{
+    char paths[2 * PLX_HOST_RING_WORD + 2] = "", host[PLX_WORD_TEXT];
+    const char *path = end_of(away->path);
+    unsigned there = 0;
+    bool lost;
+
+    for (unsigned i = 0; i < members->count; i++) {
+        const struct plx_ring_member_seen *member = &members->member[i];
+        size_t length = strlen(paths);
+        char word[PLX_HOST_RING_WORD];
+
+        if (member->problem.code && !is_away(member))
+            continue;
+        there++;
+        snprintf(paths + length, sizeof paths - length, " %s",
+                 plx_host_ring_word(member->path, word));
+    }
+    lost = there < away->super.members && !away->super.alone;
+    return plx_fault_set(
+        fault, PLX_ERR_RING_AWAY,
+        "%s%s belongs to a ring of host %s; if that host is off, or was this "
+        "machine, 'parallax ring create %s%s --from %.80s --i-checked-it-is-off%s' "
+        "takes the ring over%s",
+        path > away->path ? "..." : "", path, away->super.host_name, store, paths,
+        plx_ring_host_word(&away->super, host), lost ? " --i-checked-the-other-is-lost" : "",
+        lost ? "; if the other member is not lost for good, give its "
+               "path instead of the last word"
+             : "");
+}
+
+int plx_host_ring_check(struct plx_ring_members *members, const struct plx_paths *paths,
+                        const char *ring, const char *store, struct plx_fault *fault)
+{
+    plx_ring_members_check(members, ring);
+    plx_ring_members_check_host(members, paths, store);
+    if (plx_ring_members_alone(members)) /* which lacks nothing, whoever has the other one */
+        return 0;
+    for (unsigned i = 0; i < members->count; i++)
+        if (is_away(&members->member[i]))
+            return refuse_away(members, &members->member[i], store, fault);
+    return 0;
+}
+
+const char *plx_host_ring_advise(const struct plx_ring_members *members, const char *store,
+                                 char ret_text[PLX_HOST_RING_ADVICE])
+{
+    const struct plx_ring_member_seen *sound = plx_ring_members_sound(members);
+    bool two = members->count > 1;
+
+    if (sound && two)
+        snprintf(ret_text, PLX_HOST_RING_ADVICE,
+                 "; bring it back; if it lies elsewhere now: 'parallax ring create %s NEW OTHER'; "
+                 "if it is lost for good: 'parallax ring repair %s --i-checked-the-other-is-lost' "
+                 "goes on with the other one",
+                 store, store);
+    else
+        snprintf(ret_text, PLX_HOST_RING_ADVICE,
+                 "; %s; if %s elsewhere now: 'parallax ring create %s PATH%s'; if %s lost for "
+                 "good: 'parallax ring discard %s/VDI' for each virtual disk that needs the ring, "
+                 "then 'parallax ring delete %s --force'",
+                 two ? "no member is left to go on with: bring them back" : "bring it back",
+                 two ? "they lie" : "it lies", store, two ? " PATH" : "",
+                 two ? "both are" : "it is", store, store);
+    return ret_text;
+}
 
 /* ---- Looked at ---- */
 
 const struct plx_fault *plx_host_ring_problem(const struct plx_host_ring *ring)
 {
+    if (ring->away)
+        return &ring->problem;
     for (unsigned i = 0; i < ring->members.count; i++)
         if (ring->members.member[i].problem.code)
             return &ring->members.member[i].problem;
@@ -42,14 +146,14 @@ const struct plx_fault *plx_host_ring_problem(const struct plx_host_ring *ring)
 
 static void load(struct plx_host_ring *ring)
 {
-    const struct plx_ring_member_seen *sound = plx_ring_members_sound(&ring->members);
     struct plx_env env;
 
-    if (!sound) {
+    if (ring->away)
+        return;
+    if (!plx_ring_members_sound(&ring->members)) {
         ring->problem = ring->members.member[0].problem;
         return;
     }
-    snprintf(ring->host_name, sizeof ring->host_name, "%s", sound->super.host_name);
     plx_attach_init_env(&env);
     if (plx_ring_members_load(&ring->members,
                               &(struct plx_ring_options){.env = &env, .read_only = true},
@@ -59,15 +163,27 @@ static void load(struct plx_host_ring *ring)
 
 static void settle_host(const struct plx_paths *paths, struct plx_host_ring *ring)
 {
-    const struct plx_ring_member_seen *sound = plx_ring_members_sound(&ring->members);
+    bool sound = false;
 
-    ring->ours = sound ? plx_ring_member_is_ours(sound, paths) : ring->known;
+    ring->ours = true;
+    for (unsigned i = 0; i < ring->members.count && ring->ours; i++) {
+        const struct plx_ring_member_seen *member = &ring->members.member[i];
+
+        if (member->problem.code)
+            continue;
+        sound = true;
+        ring->ours = plx_ring_member_is_ours(member, paths);
+        snprintf(ring->host_name, sizeof ring->host_name, "%s", member->super.host_name);
+    }
+    ring->ours &= sound || ring->known;
 }
 
-static int open_known(const struct plx_paths *paths, enum plx_ring_hold hold,
+/* by_path: HOST_RING-6 */
+static int open_known(const struct plx_paths *paths, enum plx_ring_hold hold, bool by_path,
                       const struct plx_patience *patience, struct plx_host_ring *ring,
                       struct plx_fault *fault)
 {
+    const struct plx_known_ring *way = &ring->way;
     int error;
 
     ring->known = true;
@@ -75,9 +191,12 @@ static int open_known(const struct plx_paths *paths, enum plx_ring_hold hold,
                                   patience, fault);
     if (error)
         return error;
-    plx_ring_members_check(&ring->members, ring->way.ring);
-    load(ring);
+    plx_ring_members_check(&ring->members, way->ring);
     settle_host(paths, ring);
+    if (!by_path)
+        ring->away =
+            plx_host_ring_check(&ring->members, paths, way->ring, way->store, &ring->problem) != 0;
+    load(ring);
     ring->in_use = hold == PLX_RING_LOOK && plx_ring_members_in_use(&ring->members);
     return 0;
 }
@@ -87,7 +206,7 @@ void plx_host_ring_look(const struct plx_paths *paths, struct plx_known_ring *en
 {
     *ret_ring = (struct plx_host_ring){.way = *entry};
     entry->members = 0;
-    open_known(paths, PLX_RING_LOOK, NULL, ret_ring, NULL); /* looking is never BUSY */
+    open_known(paths, PLX_RING_LOOK, false, NULL, ret_ring, NULL); /* looking is never BUSY */
 }
 
 /* A ring that is not known here: all that is known of it lies on this member. */
@@ -107,8 +226,8 @@ static int open_unknown(const struct plx_paths *paths, enum plx_ring_hold hold,
         plx_uuid_text(&member->super.ring, ring->way.ring);
         plx_uuid_text(&member->super.store, ring->way.identity);
     }
-    load(ring);
     settle_host(paths, ring);
+    load(ring);
     ring->in_use = hold == PLX_RING_LOOK && plx_ring_members_in_use(&ring->members);
     return 0;
 }
@@ -142,12 +261,13 @@ int plx_host_ring_open(const struct plx_paths *paths, const char *what, enum plx
                        const struct plx_patience *patience, struct plx_host_ring *ret_ring,
                        struct plx_fault *fault)
 {
-    struct plx_host_ring ring = {.known = !strchr(what, '/')};
-    int error = ring.known ? plx_known_ring_find(paths, what, &ring.way, fault)
-                           : find_by_member(paths, what, &ring, fault);
+    bool by_path = strchr(what, '/') != NULL;
+    struct plx_host_ring ring = {.known = !by_path};
+    int error = by_path ? find_by_member(paths, what, &ring, fault)
+                        : plx_known_ring_find(paths, what, &ring.way, fault);
 
     if (!error)
-        error = ring.known ? open_known(paths, hold, patience, &ring, fault)
+        error = ring.known ? open_known(paths, hold, by_path, patience, &ring, fault)
                            : open_unknown(paths, hold, patience, &ring, fault);
     if (error)
         plx_host_ring_close(&ring);
@@ -290,18 +410,46 @@ static int refuse_lost(const struct plx_host_ring *ring, const char *names, stru
                          ring->way.store[0] ? ring->way.store : "STORE");
 }
 
+/* HOST_RING-1, and it is looked at by its path: only its host can drain it. */
+static int refuse_others(const struct plx_host_ring *ring, const char *names,
+                         struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "the ring belongs to host %s, and is needed, for it may hold the newest "
+                         "writes of %.100s; if that host is off, or was this machine, 'parallax "
+                         "ring create STORE PATH --from HOST --i-checked-it-is-off' takes it over "
+                         "with them",
+                         ring->host_name, names);
+}
+
+/* HOST_RING-7 */
+static int may_forget(const struct plx_host_ring *ring, bool needed,
+                      const struct plx_host_ring_word *word, struct plx_fault *fault)
+{
+    return !needed || word->force
+               ? 0
+               : plx_fault_set(fault, PLX_ERR_BUSY,
+                               "a virtual disk may need the ring: %s; --force forgets the ring "
+                               "here, and erases nothing",
+                               ring->problem.text);
+}
+
 int plx_host_ring_may_go(const struct plx_host_ring *ring, const struct plx_ring_disks *disks,
                          const struct plx_fault *untold, const struct plx_host_ring_word *word,
                          struct plx_fault *fault)
 {
     char names[224];
 
+    if (ring->away)
+        return may_forget(ring, disks->marked || disks->untold || untold, word, fault);
     if (disks->marked) { /* HOST_RING-1 */
         name_disks(disks, true, names, sizeof names);
         if (!ring->ring)
             return refuse_lost(ring, names, fault);
         if (lost_member(ring) && !plx_ring_members_alone(&ring->members))
             return refuse_lacking(ring, names, fault);
+        if (!ring->ours)
+            return refuse_others(ring, names, fault);
         return plx_fault_set(
             fault, PLX_ERR_BUSY,
             "the ring is needed, for it may hold the newest writes of %s; 'parallax "
@@ -341,7 +489,7 @@ static void empty_file(const struct plx_device *device)
 
 bool plx_host_ring_is_there(const struct plx_host_ring *ring)
 {
-    for (unsigned i = 0; i < ring->members.count; i++)
+    for (unsigned i = 0; i < ring->members.count && !ring->away; i++)
         if (is_erased(&ring->members.member[i]))
             return true;
     return false;
@@ -356,7 +504,7 @@ int plx_host_ring_delete(const struct plx_paths *paths, struct plx_host_ring *ri
         plx_ring_close(ring->ring);
     ring->ring = NULL;
     for (unsigned i = 0; i < ring->members.count && !error; i++) { /* HOST_RING-4 */
-        if (!is_erased(&ring->members.member[i]))
+        if (ring->away || !is_erased(&ring->members.member[i]))    /* HOST_RING-7 */
             continue;
         error = plx_ring_erase(ring->members.member[i].device, fault);
         if (!error)

@@ -12,8 +12,8 @@
 
 /* ---- Made ---- */
 
-#define PLX_HOST_RING_BYTES_MIN (PLX_RING_SEGMENTS_AT + 2 * PLX_RING_SEGMENT_BYTES) /* a member's  \
-                                                                                     */
+/* A member's. */
+#define PLX_HOST_RING_BYTES_MIN (PLX_RING_SEGMENTS_AT + 2 * PLX_RING_SEGMENT_BYTES)
 
 struct plx_host_ring_options {
     const char *path[PLX_RING_MEMBERS];
@@ -56,8 +56,9 @@ int plx_host_ring_allocate_file(struct plx_device *device, struct plx_fault *fau
 struct plx_host_ring {
     bool known;                /* in the list of this host's rings */
     struct plx_known_ring way; /* not known: what the member says, as far as it can be read */
-    bool ours;                 /* of this host */
-    char host_name[65];        /* empty: unknown */
+    bool ours;                 /* of this host; all members say so */
+    char host_name[65];        /* of the one that is not, if there is one; empty: unknown */
+    bool away; /* by its store, and another host's by now (plx_host_ring_check()): not read here */
     struct plx_ring_members members;
     struct plx_ring *ring; /* NULL: `problem` says why it cannot be read */
     struct plx_fault problem;
@@ -65,8 +66,8 @@ struct plx_host_ring {
 };
 
 /* what: a store as plx_known_ring_find() takes it, or, with a '/' in it, the path of a member.
- * Opens what can be opened. NOT_FOUND: no ring is known or lies there. BUSY: somebody has a member
- * open, unless it is only looked at. */
+ * Opens what can be opened; by the path also what is another host's. NOT_FOUND: no ring is known or
+ * lies there. BUSY: somebody has a member open, unless it is only looked at. */
 int plx_host_ring_open(const struct plx_paths *paths, const char *what, enum plx_ring_hold hold,
                        const struct plx_patience *patience, struct plx_host_ring *ret_ring,
                        struct plx_fault *fault);
@@ -74,8 +75,21 @@ int plx_host_ring_open(const struct plx_paths *paths, const char *what, enum plx
 void plx_host_ring_look(const struct plx_paths *paths, struct plx_known_ring *entry,
                         struct plx_host_ring *ret_ring);
 void plx_host_ring_close(struct plx_host_ring *ring);
-/* The first problem of a member, or of the ring; NULL: there is none. */
+/* That the ring is away, or the first problem of a member, or of the ring; NULL: there is none. */
 const struct plx_fault *plx_host_ring_problem(const struct plx_host_ring *ring);
+
+/* Of a ring that this host has entered: a member that holds another ring by now, or is another
+ * host's, has a problem. RING_AWAY: so this host may not use the ring; the text says what takes it
+ * over with the members that are there. store: what it is called here. */
+int plx_host_ring_check(struct plx_ring_members *members, const struct plx_paths *paths,
+                        const char *ring, const char *store, struct plx_fault *fault);
+/* What to do about members that are not there, behind the problem of one; or nothing. */
+#define PLX_HOST_RING_ADVICE 400
+const char *plx_host_ring_advise(const struct plx_ring_members *members, const char *store,
+                                 char ret_text[PLX_HOST_RING_ADVICE]);
+/* A path in a command that is advised: as a word, or PATH where it is too long for a text. */
+#define PLX_HOST_RING_WORD 72
+const char *plx_host_ring_word(const char *path, char ret_text[PLX_HOST_RING_WORD]);
 
 struct plx_host_ring_word {
     bool force;    /* what was set aside, and members that cannot be read, may go */
@@ -94,8 +108,8 @@ uint32_t plx_host_ring_held(const struct plx_ring_disks *disks,
                             char ret_names[PLX_HOST_RING_NAMES]);
 /* Whether a member holds it, so that deleting it erases something. */
 bool plx_host_ring_is_there(const struct plx_host_ring *ring);
-/* Erases the ring from the members that hold it, then drops it from the list. It was opened ALONE,
- * and may go. */
+/* Erases the ring from the members that hold it, unless it is away, then drops it from the list. It
+ * was opened ALONE, and may go. */
 int plx_host_ring_delete(const struct plx_paths *paths, struct plx_host_ring *ring,
                          struct plx_fault *fault);
 
@@ -114,9 +128,10 @@ struct plx_host_ring_repair {
     void *context;
 };
 
-/* A ring that was opened ALONE and cannot be used, for a member is missing, goes on with the other
- * one; or it gets another member. Durable on return. UNCONFIRMED: the other member is missing, and
- * `alone` is not set. EXISTS: the ring has all its members. BUSY: interrupted. */
+/* A ring that was opened ALONE, by its store, and cannot be used, for a member is missing, goes on
+ * with the other one; or it gets another member. Durable on return. UNCONFIRMED: the other member
+ * is missing, and `alone` is not set. EXISTS: the ring has all its members. RING_AWAY: it is
+ * another host's. BUSY: interrupted. */
 int plx_host_ring_repair(const struct plx_paths *paths, struct plx_host_ring *ring,
                          const struct plx_host_ring_repair *how, struct plx_fault *fault);
 

@@ -66,6 +66,15 @@ static int refuse_one(const struct repair *r)
                          store, store, store);
 }
 
+static int refuse_gone(const struct repair *r)
+{
+    const struct plx_fault *problem = &r->ring->members.member[0].problem;
+    char advice[PLX_HOST_RING_ADVICE];
+
+    return plx_fault_set(r->fault, problem->code, "%.150s%s", problem->text,
+                         plx_host_ring_advise(&r->ring->members, r->ring->way.store, advice));
+}
+
 /* Nobody has its device open any more. */
 static void leave(struct plx_ring_member_seen *member)
 {
@@ -90,10 +99,10 @@ static int open_survivors(struct repair *r)
     struct plx_ring_info info;
     int error;
 
-    plx_ring_members_check_host(&r->ring->members, r->paths, r->ring->way.store);
+    if (r->ring->away)
+        return plx_fault_set(r->fault, r->ring->problem.code, "%s", r->ring->problem.text);
     if (!survivor(r))
-        return plx_fault_set(r->fault, r->ring->members.member[0].problem.code, "%s",
-                             r->ring->members.member[0].problem.text);
+        return refuse_gone(r);
     if (r->ring->ring) /* which only looks */
         plx_ring_close(r->ring->ring);
     r->ring->ring = NULL;

@@ -56,19 +56,15 @@ static void find(struct checking *c, enum plx_finding_severity severity, const c
 /* ---- The ring itself ---- */
 
 /* What is missing is an error where a disk needs it. */
-static void check_missing(struct checking *c, bool mirrored, bool needed, const char *why)
+static void check_missing(struct checking *c, const struct plx_ring_members *members, bool needed,
+                          const char *why)
 {
     const char *store = c->attach->known.name;
+    char advice[PLX_HOST_RING_ADVICE];
 
-    if (mirrored)
-        find(c, needed ? PLX_FINDING_ERROR : PLX_FINDING_INFO, NULL,
-             "this host's ring: %.300s; bring it back, or see 'parallax ring repair'", why);
-    else if (needed)
-        find(c, PLX_FINDING_ERROR, NULL,
-             "this host's ring: %.250s; bring it back, or, if it lies elsewhere now, say so by "
-             "'parallax ring create %s PATH'; if it is lost for good, 'parallax ring discard "
-             "%s/VDI' discards its writes",
-             why, store, store);
+    if (needed || plx_ring_members_sound(members))
+        find(c, needed ? PLX_FINDING_ERROR : PLX_FINDING_INFO, NULL, "this host's ring: %.150s%s",
+             why, plx_host_ring_advise(members, store, advice));
     else
         find(c, PLX_FINDING_INFO, NULL,
              "this host's ring: %.300s; no virtual disk needs it, and 'parallax ring delete %s "
@@ -128,10 +124,30 @@ int plx_ring_member_damage(const struct plx_ring_member_state *state, const char
                  plx_max_u64(state->damaged, state->records), plx_plural(state->records),
                  state->headers ? " and " : "");
     return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                         "%.200s: %s%s %s damaged on this member of the ring, or cannot be read "
+                         "%.140s: %s%s %s damaged on this member of the ring, or cannot be read "
                          "there; the other one has them",
                          path, writes, headers,
                          state->damaged + state->headers == 1 ? "is" : "are");
+}
+
+int plx_ring_member_explain(const struct plx_ring_member_state *state,
+                            const struct plx_ring_member_state *other, const char *path,
+                            const char *store, struct plx_fault *fault)
+{
+    char word[PLX_HOST_RING_WORD];
+    struct plx_fault damage;
+
+    if (!plx_ring_member_damage(state, path, &damage))
+        return 0;
+    return other->damaged || other->headers || other->behind
+               ? plx_fault_set(fault, PLX_ERR_CORRUPT,
+                               "%.300s, and lacks others itself; 'parallax vdi set %s/VDI --ring "
+                               "off' for each virtual disk brings the writes to the store, from "
+                               "both",
+                               damage.text, store)
+               : plx_fault_set(fault, PLX_ERR_CORRUPT,
+                               "%.300s: 'parallax ring repair %s --with %s' makes it whole",
+                               damage.text, store, plx_host_ring_word(path, word));
 }
 
 /* RING_CHECK-5 */
@@ -146,7 +162,6 @@ static void check_mirror(struct checking *c, const struct plx_host_ring *ring,
         plx_ring_member_weigh(ring, disks, &ring->members.member[i], &state[i]);
     for (unsigned i = 0; i < ring->members.count; i++) {
         const char *path = ring->members.member[i].path;
-        const struct plx_ring_member_state *other = &state[i ^ 1];
 
         if (state[i].behind)
             find(c, PLX_FINDING_INFO, NULL,
@@ -154,18 +169,21 @@ static void check_mirror(struct checking *c, const struct plx_host_ring *ring,
                  " write%s, as a crash leaves writes of which nobody was told that they are done; "
                  "the next opening of their virtual disk writes them there, too",
                  path, state[i].behind, plx_plural(state[i].behind));
-        if (!plx_ring_member_damage(&state[i], path, &damage))
-            continue;
-        if (other->damaged || other->headers || other->behind)
-            find(c, PLX_FINDING_ERROR, NULL,
-                 "this host's ring: %s, and lacks others itself; 'parallax vdi set %s/VDI --ring "
-                 "off' for each virtual disk brings the writes to the store, from both",
-                 damage.text, store);
-        else
-            find(c, PLX_FINDING_ERROR, NULL,
-                 "this host's ring: %s: 'parallax ring repair %s --with %.200s' makes it whole",
-                 damage.text, store, path);
+        if (plx_ring_member_explain(&state[i], &state[i ^ 1], path, store, &damage))
+            find(c, PLX_FINDING_ERROR, NULL, "this host's ring: %s", damage.text);
     }
+}
+
+/* The text speaks of all members. */
+static void check_away(struct checking *c, const struct plx_host_ring *ring, bool needed)
+{
+    if (needed)
+        find(c, PLX_FINDING_ERROR, NULL, "this host's ring: %s", ring->problem.text);
+    else
+        find(c, PLX_FINDING_INFO, NULL,
+             "this host's ring: no virtual disk needs it, and 'parallax ring delete %s' forgets "
+             "it: %s",
+             c->attach->known.name, ring->problem.text);
 }
 
 static void check_members(struct checking *c, const struct plx_host_ring *ring, bool needed)
@@ -180,9 +198,13 @@ static void check_members(struct checking *c, const struct plx_host_ring *ring, 
              "this host's ring runs on one of two members, %.150s; 'parallax ring repair %s --with "
              "PATH' makes it a mirror again",
              alone->path, c->attach->known.name);
+    if (ring->away) {
+        check_away(c, ring, needed);
+        return;
+    }
     for (unsigned i = 0; i < ring->members.count && !alone; i++)
         if (ring->members.member[i].problem.code)
-            check_missing(c, ring->members.count > 1, needed, ring->members.member[i].problem.text);
+            check_missing(c, &ring->members, needed, ring->members.member[i].problem.text);
     if (!ring->ring) {
         if (ring->problem.code && plx_ring_members_sound(&ring->members))
             find(c, severity, NULL, "this host's ring cannot be read: %.300s", ring->problem.text);

@@ -36,6 +36,10 @@ void plx_ring_member_weigh(const struct plx_host_ring *ring, const struct plx_ri
 /* CORRUPT, with what is damaged there; the text leaves the next step to the caller. Or 0. */
 int plx_ring_member_damage(const struct plx_ring_member_state *state, const char *path,
                            struct plx_fault *fault);
+/* The same with the next step; other: the state of the other member. */
+int plx_ring_member_explain(const struct plx_ring_member_state *state,
+                            const struct plx_ring_member_state *other, const char *path,
+                            const char *store, struct plx_fault *fault);
 
 /* A member that the ring has left by the operator's word (RING-7) lies at that path, and has newer
  * writes of a disk than the ring and the store, which may be NULL: EXISTS, and of which disk. 0: it

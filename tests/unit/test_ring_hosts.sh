@@ -88,10 +88,12 @@ step "the other host does not use it any more, until it takes it over itself"
 fresh beta
 takes alpha beta demo
 alpha 4 snap create $vdi
-says err "$DIR/one belongs to a ring of host beta; if that host is off, or was this machine, 'parallax ring create demo PATH PATH --from beta --i-checked-it-is-off' takes the ring over"
+says err "$DIR/one belongs to a ring of host beta; if that host is off, or was this machine, 'parallax ring create demo $DIR/one $DIR/two --from beta --i-checked-it-is-off' takes the ring over"
 alpha 4 ring repair demo --i-checked-the-other-is-lost
 says err "$DIR/one belongs to a ring of host beta"
-alpha 0 ring info demo
+alpha 4 ring info demo
+says out RING_AWAY
+alpha 0 ring info "$DIR/one"
 alpha 0 ring create demo "$DIR/one" "$DIR/two" --from beta "${word[@]}" --json
 [[ $(json taken_over) == true && $(json taken_up) == true ]] || die "the JSON does not say it"
 drained alpha
@@ -150,10 +152,145 @@ takes alpha beta demo
 host alpha
 takes alpha alpha demo
 alpha 4 snap create demo/disk1
-says err "'parallax ring create demo PATH PATH --from alpha --i-checked-it-is-off' takes the ring over"
+says err "'parallax ring create demo $DIR/one $DIR/two --from alpha --i-checked-it-is-off' takes the ring over"
 alpha 0 ring create demo "$DIR/one" "$DIR/two" --from alpha "${word[@]}"
 vdi=demo/disk1
 drained alpha
+
+# away: the ring of one and two, which alpha has entered, names beta; the disk $vdi has five writes there; alpha has the store.
+away() {
+    fresh alpha
+    cp --sparse=always one one.alpha
+    takes beta alpha demo
+    beta 0 ring create demo "$DIR/one" "$DIR/two" --from alpha "${word[@]}"
+    rm beta/rings/*
+    takes alpha beta demo
+}
+silent() { ! grep -qF -- "$2" "$DIR/$1" || die "$1 says '$2'"; }
+# unchanged MEMBER...: they are as `kept` found them.
+kept() { for member in "$@"; do cp --sparse=always $member $member.kept; done; }
+unchanged() { for member in "$@"; do same $member $member.kept; done; }
+other="belongs to a ring of host beta; if that host is off, or was this machine, 'parallax ring create demo"
+over="$DIR/one $other $DIR/one $DIR/two --from beta --i-checked-it-is-off' takes the ring over"
+
+step "a ring that names another host by now is called healthy by nobody who looks"
+away
+alpha 0 vdi create demo/plain --size 1M
+kept one two
+for words in "ring list" "ring list demo" "ring info demo"; do
+    # shellcheck disable=SC2086 # words
+    alpha 4 $words
+    says out "$DIR/one (RING_AWAY), $DIR/two (RING_AWAY)"
+    says out unusable
+    says err "$over"
+done
+alpha 4 ring list --json
+[[ $(json 0 problem_code) == RING_AWAY && $(json 0 host) == beta && $(json 0 ours) == false ]] || die "it is not said in JSON"
+for words in "ring check demo" "store check demo"; do
+    # shellcheck disable=SC2086 # words
+    alpha 5 $words
+    says out "error: this host's ring: $over"
+    silent out "writes are on this host's ring"
+done
+alpha 0 vdi info $vdi
+says out "its newest writes may be on this host's ring, which cannot be used: $over"
+alpha 0 snap list $vdi
+says err "this host's ring cannot be used (it belongs to another host by now); 'parallax ring check demo' says more"
+alpha 0 vdi set demo/plain --ring on
+says err "demo/plain: this host's ring cannot be used ($over), so it does not acknowledge writes until it can"
+silent err "are acknowledged"
+alpha 0 vdi bench demo/plain --rw randwrite --size 1M --runtime 1 --force
+says err "continuing without its ring: $over"
+alpha 0 vdi set demo/plain --ring off
+for words in "snap create $vdi" "ring repair demo --i-checked-the-other-is-lost"; do
+    # shellcheck disable=SC2086 # words
+    alpha 4 $words
+    says err "$over"
+done
+alpha 0 ring info "$DIR/one" --json # of whomever it is
+[[ $(json disks 0 records) == 5 && $(json host) == beta && $(json ours) == false ]] || die "it cannot be read by its path"
+
+step "it is forgotten by its store, and erased by its path only"
+alpha 4 ring delete demo
+says err "a virtual disk may need the ring: $over; --force forgets the ring here, and erases nothing"
+alpha 4 ring delete "$DIR/one" --force
+says err "the ring belongs to host beta, and is needed, for it may hold the newest writes of ${vdi#demo/}; if that host is off"
+silent err "--ring off"
+unchanged one two
+
+step "a mirror that names both hosts is taken over with both members, and no member of it is lost"
+cp --sparse=always one one.beta
+cp --sparse=always one.alpha one
+kept one two
+both="$DIR/two $other $DIR/one $DIR/two --from beta --i-checked-it-is-off' takes the ring over"
+for words in "ring list" "snap create $vdi" "ring repair demo --i-checked-the-other-is-lost"; do
+    # shellcheck disable=SC2086 # words
+    alpha 4 $words
+    says err "$both"
+done
+alpha 5 ring check demo
+says out "error: this host's ring: $both"
+alpha 4 ring discard $vdi
+says err "Nothing is lost if it is taken over: $both."
+unchanged one two
+cp --sparse=always one.beta one
+
+step "of one member that is lost, and one that names another host, the latter is spoken of"
+mv one gone
+kept two
+alone="$DIR/two $other $DIR/two --from beta --i-checked-it-is-off --i-checked-the-other-is-lost' takes the ring over; if the other member is not lost for good, give its path instead of the last word"
+for words in "snap create $vdi" "ring repair demo --i-checked-the-other-is-lost" "ring list"; do
+    # shellcheck disable=SC2086 # words
+    alpha 4 $words
+    says err "$alone"
+    silent err "ring discard"
+done
+alpha 4 ring discard $vdi
+says err "Nothing is lost if it is taken over: $alone."
+alpha 5 ring check demo
+says out "error: this host's ring: $alone"
+unchanged two
+alpha 0 ring delete demo --force
+says err "forgot the ring on $DIR/one and $DIR/two here; it belongs to host beta by now, so nothing is erased"
+unchanged two
+alpha 0 ring create demo "$DIR/two" --from beta "${word[@]}" --i-checked-the-other-is-lost
+drained alpha
+alpha 0 ring repair demo --with "$DIR/one" --size 80M
+rm gone
+
+step "nothing is called discarded, or erased, that is not"
+away
+kept one two
+over="$DIR/two $other $DIR/two $DIR/one --from beta --i-checked-it-is-off' takes the ring over"
+alpha 4 ring discard $vdi
+says err "--yes discards its newest writes, on a ring of another host, so that nobody knows how many they are. Nothing is lost if it is taken over: $over."
+silent err "can be used"
+alpha 0 ring discard $vdi --dry-run --json
+[[ $(json reason) == other-host && $(json records) == null ]] || die "it is not said why nothing is counted"
+alpha 4 ring discard $vdi --also-set-aside --yes
+says err "nothing was changed, for what was set aside cannot be erased here: $over"
+alpha 0 vdi info $vdi --json
+[[ $(json ring_needed) == true ]] || die "something was discarded all the same"
+alpha 0 ring discard $vdi --yes
+says err "Discarded: its newest writes, on a ring of another host"
+for words in --dry-run --yes ""; do
+    # shellcheck disable=SC2086 # words
+    alpha 4 ring discard $vdi --also-set-aside $words
+    says err "nothing was changed, for what was set aside cannot be erased here: $over"
+    silent err "erased 5"
+done
+alpha 4 ring delete "$DIR/one"
+says err "is a member of a ring of host beta; if that host does not use it any more, add --force"
+alpha 0 ring check demo
+says out "info: this host's ring: no virtual disk needs it, and 'parallax ring delete demo' forgets it: $over"
+alpha 0 ring delete demo
+says err "forgot the ring on $DIR/two and $DIR/one here; it belongs to host beta by now, so nothing is erased"
+unchanged one two
+alpha 0 ring create demo "$DIR/one" "$DIR/two" --from beta "${word[@]}"
+alpha 0 ring discard $vdi --also-set-aside --yes
+says err "erased 5 writes of it that were set aside"
+alpha 0 ring info demo --json
+[[ $(json disks) == "[]" ]] || die "something was left"
 
 step "an empty ring of another host may be overwritten, as any other"
 alpha 0 store release demo

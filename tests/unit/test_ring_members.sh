@@ -80,6 +80,7 @@ for bad in one two; do
     says out "$DIR/$bad: 2 of 5 writes"
     checked 5 ring info demo
     says out "$DIR/$bad (CORRUPT)"
+    says err "the other one has them: 'parallax ring repair demo --with $DIR/$bad' makes it whole"
     run 0 ring repair demo --with "$DIR/$bad"
     run 0 ring check demo
     silent out damaged

@@ -308,7 +308,7 @@ says err "$usable"
 run 0 ring discard $vdi --dry-run
 says err "$usable"
 mv two away
-missing="a ring of which a member is missing, so that nobody knows how many they are. Bring that member back (cannot open $DIR/two: No such file or directory), or, if it is lost for good, 'parallax ring repair demo --i-checked-the-other-is-lost' goes on with the other one."
+missing="a ring of which a member is missing, so that nobody knows how many they are. Bring that member back (cannot open $DIR/two: No such file or directory); if it lies elsewhere now: 'parallax ring create demo NEW OTHER'; if it is lost for good, 'parallax ring repair demo --i-checked-the-other-is-lost' goes on with the other one."
 run 4 ring discard $vdi
 says err "$missing"
 silent err "0 writes"
@@ -418,7 +418,18 @@ step "a member is missing: each command names what ends that, with the words tha
 goes_on="'parallax ring repair demo --i-checked-the-other-is-lost' goes on with the other one"
 mv two two.moved
 run 4 snap create $vdi
-says err "one of its members is missing, bring it back (cannot open $DIR/two: No such file or directory); if it is lost for good, $goes_on"
+says err "one of its members is missing, bring it back (cannot open $DIR/two: No such file or directory); if it lies elsewhere now: 'parallax ring create demo NEW OTHER'; if it is lost for good, $goes_on"
+for words in "ring list" "ring info demo"; do
+    # shellcheck disable=SC2086 # words
+    run 3 $words
+    says err "cannot open $DIR/two: No such file or directory; bring it back; if it lies elsewhere now: 'parallax ring create demo NEW OTHER'; if it is lost for good: $goes_on"
+done
+run 5 ring check demo
+says out "error: this host's ring: cannot open $DIR/two: No such file or directory; bring it back; if it lies elsewhere now: 'parallax ring create demo NEW OTHER'; if it is lost for good: $goes_on"
+run 0 ring create demo "$DIR/two.moved" "$DIR/one" # as they say
+mv two.moved two
+run 0 ring create demo "$DIR/one" "$DIR/two"
+mv two two.moved
 run 4 ring delete demo
 says err "a member of it is missing: cannot open $DIR/two: No such file or directory; bring it back, or, if it is lost for good, $goes_on"
 mv two.moved two
@@ -455,12 +466,22 @@ says err "demo/db: this host's ring cannot be used (cannot open $DIR/one: No suc
 silent err "are acknowledged"
 run 0 vdi info demo/db
 says out "on, but this host's ring cannot be used: cannot open $DIR/one: No such file or directory"
+gone="cannot open $DIR/one: No such file or directory; no member is left to go on with: bring them back; if they lie elsewhere now: 'parallax ring create demo PATH PATH'; if both are lost for good: 'parallax ring discard demo/VDI' for each virtual disk that needs the ring, then 'parallax ring delete demo --force'"
 run 3 ring list
 says out unusable
+says err "$gone"
+for words in "ring info demo" "ring repair demo --i-checked-the-other-is-lost" "ring repair demo --with $DIR/new --size 64M"; do
+    # shellcheck disable=SC2086 # words
+    run 3 $words
+    says err "$gone"
+    [[ ! -e new ]] || die "a file was made"
+done
+run 5 ring check demo
+says out "error: this host's ring: $gone"
 for use in on auto; do
     run 0 vdi set demo/db --ring $use
     run 0 vdi bench demo/db --rw randwrite --size 1M --runtime 1 --force
-    says err "continuing without its ring: cannot open $DIR/one: No such file or directory; if it lies elsewhere now: 'parallax ring create demo PATH'; if it is lost for good: 'parallax ring delete demo --force', and make a new one"
+    says err "continuing without its ring: cannot open $DIR/one: No such file or directory; if it lies elsewhere now: 'parallax ring create demo PATH PATH'; if it is lost for good: 'parallax ring delete demo --force', and make a new one"
 done
 run 0 vdi set demo/db --ring off
 run 0 ring discard $vdi --dry-run --json
