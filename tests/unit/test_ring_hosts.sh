@@ -168,8 +168,8 @@ away() {
 }
 silent() { ! grep -qF -- "$2" "$DIR/$1" || die "$1 says '$2'"; }
 # unchanged MEMBER...: they are as `kept` found them.
-kept() { for member in "$@"; do cp --sparse=always $member $member.kept; done; }
-unchanged() { for member in "$@"; do same $member $member.kept; done; }
+kept() { for member in "$@"; do cp --sparse=always "$member" "$member.kept"; done; }
+unchanged() { for member in "$@"; do same "$member" "$member.kept"; done; }
 other="belongs to a ring of host beta; if that host is off, or was this machine, 'parallax ring create demo"
 over="$DIR/one $other $DIR/one $DIR/two --from beta --i-checked-it-is-off' takes the ring over"
 
