@@ -310,7 +310,7 @@ says err "its newest writes lie in this host's ring on $DIR/one"
 run 4 vdi bench demo/web --rw randwrite --force --runtime 1
 run 0 snap create demo/db
 run 5 store check demo
-says out "if it lies elsewhere now, say so by 'parallax ring create demo PATH'; if it is lost for good, 'parallax ring discard demo/VDI'"
+says out "if it lies elsewhere now: 'parallax ring create demo PATH'; if it is lost for good: 'parallax ring discard demo/VDI'"
 run 5 ring check demo --json
 [[ $(json records) == null && $(json bytes) == null ]] || die "what is on a ring that is away was counted"
 mv away one
