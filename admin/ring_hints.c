@@ -184,10 +184,12 @@ static void say_beside(const struct plx_host_ring *ring, const struct plx_host_r
 static void say_member(const struct plx_host_ring *ring, const struct plx_ring_hint *hint,
                        struct words *w)
 {
-    char host[80] = "";
+    const struct plx_ring_member_seen *sound = plx_ring_members_sound(&ring->members);
+    char host[80] = "", called[PLX_HOST_WORD];
 
     if (w->brevity < NOTHING_TWICE)
-        snprintf(host, sizeof host, ", made on host %s", ring->host_name);
+        snprintf(host, sizeof host, ", made on host %s",
+                 plx_host_called(ring->host_name, &sound->super.host, called));
     snprintf(w->lead, sizeof w->lead,
              " holds no store: it is a member of a write-back ring of store %s%s%s",
              hint->name[0] ? hint->name : hint->store, host,
