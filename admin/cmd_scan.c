@@ -346,8 +346,8 @@ static int print_scan(const struct scan *scan)
         return PLX_ERR_USAGE;
     json_array_foreach(scan->rows, i, row)
     {
-        plx_out_keys(row, "uuid", "store_uuid", "ours", "known", "moved", "copy_of", "uncounted",
-                     "ring", "ring_store_uuid", "note", "problem", NULL);
+        plx_out_keys(row, "uuid", "store_uuid", "host_uuid", "ours", "known", "moved", "copy_of",
+                     "uncounted", "ring", "ring_store_uuid", "note", "problem", NULL);
         plx_table_row(&table, json_incref(row));
     }
     plx_table_end(&table);
