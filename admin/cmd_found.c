@@ -9,6 +9,7 @@
 #include "cmd.h"
 #include "output.h"
 #include "registry/embedded.h"
+#include "registry/host_word.h"
 #include "ring_hints.h"
 
 /* ---- import, take-over, release, forget ---- */
@@ -288,7 +289,7 @@ int plx_cmd_store_release(struct plx_cli *cli)
 
 int plx_cmd_store_forget(struct plx_cli *cli)
 {
-    char volumes[PLX_KNOWN_VOLUMES_TEXT], ring[PLX_RING_HINT_STAYS];
+    char volumes[PLX_KNOWN_VOLUMES_TEXT], ring[PLX_RING_HINT_STAYS], called[PLX_HOST_WORD];
     struct plx_tenant tenant = {0};
     struct plx_paths *paths;
     struct plx_name name;
@@ -305,7 +306,8 @@ int plx_cmd_store_forget(struct plx_cli *cli)
         plx_out_note(cli,
                      "forgot %s; its volumes were not touched; host %s has it, so only 'parallax "
                      "store import --read-only %s' makes it known here again%s",
-                     name.store, tenant.host_name, volumes, ring);
+                     name.store, plx_host_called(tenant.host_name, &tenant.host, called), volumes,
+                     ring);
     else
         plx_out_note(cli,
                      "forgot %s; its volumes were not touched: 'parallax store import %s' makes "

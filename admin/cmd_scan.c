@@ -30,6 +30,7 @@ static void look_at_tenant(struct scan *scan, const char *path, json_t *row)
         .identity = json_string_value(json_object_get(row, "uuid")),
         .beside = true};
     struct plx_tenant tenant;
+    char id[PLX_UUID_TEXT];
 
     if (plx_embedded_tenant(&look, scan->paths, &tenant, NULL) || !tenant.found)
         return; /* nobody knows */
@@ -38,6 +39,10 @@ static void look_at_tenant(struct scan *scan, const char *path, json_t *row)
                         : scan->cli->json               ? json_null()
                                                         : json_string("(released)"));
     json_object_set_new(row, "ours", json_boolean(tenant.ours));
+    if (plx_uuid_is_zero(&tenant.host))
+        return;
+    plx_uuid_text(&tenant.host, id);
+    json_object_set_new(row, "host_uuid", json_string(id));
 }
 
 /* The path of the store's volume 0: its own, one that was found, or the one that is known here. */
@@ -238,9 +243,11 @@ static void compare_numbers(struct scan *scan, json_t *row)
 static bool scan_ring(struct scan *scan, const char *path, bool named)
 {
     struct plx_ring_hint hint;
+    struct plx_fault why;
+    int error = plx_ring_hint_member(scan->paths, path, &hint, &why);
     json_t *row;
 
-    if (plx_ring_hint_member(scan->paths, path, &hint))
+    if (error == PLX_ERR_NOT_FOUND)
         return false;
     row = json_pack("{s:o,s:o}", "volume", plx_out_string(path), "known_as",
                     json_sprintf("ring of %s", hint.name[0]    ? hint.name
@@ -249,15 +256,18 @@ static bool scan_ring(struct scan *scan, const char *path, bool named)
     json_array_append_new(scan->rows, row);
     if (hint.host[0])
         json_object_set_new(row, "host", plx_out_string(hint.host));
+    if (hint.host_uuid[0])
+        json_object_set_new(row, "host_uuid", json_string(hint.host_uuid));
     if (hint.ring[0]) {
         json_object_set_new(row, "ring", json_string(hint.ring));
         json_object_set_new(row, "ring_store_uuid", json_string(hint.store));
     }
     if (named) {
-        plx_cli_fail(scan->cli, PLX_ERR_NOT_FOUND, "%s", hint.text);
+        plx_cli_fail(scan->cli, error ? error : PLX_ERR_NOT_FOUND, "%s",
+                     error ? why.text : hint.text);
         keep_problem(scan, row);
     } else if (!hint.known) {
-        json_object_set_new(row, "note", json_string(hint.text));
+        json_object_set_new(row, "note", plx_out_string(error ? why.text : hint.text));
     }
     return true;
 }
@@ -317,10 +327,15 @@ static void scan_devices(struct scan *scan)
 static int print_scan(const struct scan *scan)
 {
     static const struct plx_column columns[] = {
-        {"volume", "VOLUME", PLX_COLUMN_TEXT},     {"store", "STORE", PLX_COLUMN_TEXT},
-        {"index", "NUMBER", PLX_COLUMN_NUMBER},    {"volumes", "OF", PLX_COLUMN_NUMBER},
-        {"size_bytes", "SIZE", PLX_COLUMN_SIZE},   {"host", "HOST", PLX_COLUMN_TEXT},
-        {"known_as", "KNOWN AS", PLX_COLUMN_TEXT}, {NULL, NULL, 0},
+        {"volume", "VOLUME", PLX_COLUMN_TEXT},
+        {"store", "STORE", PLX_COLUMN_TEXT},
+        {"index", "NUMBER", PLX_COLUMN_NUMBER},
+        {"volumes", "OF", PLX_COLUMN_NUMBER},
+        {"size_bytes", "SIZE", PLX_COLUMN_SIZE},
+        {"host", "HOST", PLX_COLUMN_TEXT},
+        {"known_as", "KNOWN AS", PLX_COLUMN_TEXT},
+        {"host_uuid", "HOST UUID", PLX_COLUMN_ASKED},
+        {NULL, NULL, 0},
     };
     struct plx_cli *cli = scan->cli;
     struct plx_table table;
@@ -331,8 +346,8 @@ static int print_scan(const struct scan *scan)
         return PLX_ERR_USAGE;
     json_array_foreach(scan->rows, i, row)
     {
-        plx_out_keys(row, "uuid", "store_uuid", "ours", "known", "moved", "copy_of", "uncounted",
-                     "ring", "ring_store_uuid", "note", "problem", NULL);
+        plx_out_keys(row, "uuid", "store_uuid", "host_uuid", "ours", "known", "moved", "copy_of",
+                     "uncounted", "ring", "ring_store_uuid", "note", "problem", NULL);
         plx_table_row(&table, json_incref(row));
     }
     plx_table_end(&table);

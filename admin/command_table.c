@@ -593,7 +593,8 @@ const struct plx_command plx_commands[] = {
      "ring list demo --json",
      OPTIONS(TABLE_OPTIONS), plx_cmd_ring_list},
     {"ring", "info", "STORE|PATH", "Show a ring, its members, and its records of each disk.",
-     "Give the store of a ring of this host, or a path with a '/' for the ring at that path. "
+     "Give the store of a ring of this host, or the path of a member. The name of a file here does "
+     "without a '/' if no store is called so. "
      "RECORDS are those that the store may not have yet. ASIDE are those that no virtual disk "
      "claims, such as discarded ones. Nothing is changed. While a handler has the ring open, the "
      "records are not counted.",

@@ -12,13 +12,15 @@ bool plx_ring_hint_holds(const char *path);
 struct plx_ring_hint {
     char ring[PLX_UUID_TEXT], store[PLX_UUID_TEXT]; /* empty: damaged */
     char name[PLX_STORE_NAME_MAX + 1];              /* of the store here; empty: it has none */
-    char host[65];
-    bool known;     /* this host knows the ring */
-    char text[1100]; /* whose it is, whether it may be deleted, what comes next */
+    char host[65], host_uuid[PLX_UUID_TEXT];        /* empty: unknown */
+    bool known;                                     /* this host knows the ring */
+    /* Whose it is, whether it may be deleted, what comes next. A fault has room for it. */
+    char text[sizeof((struct plx_fault *)0)->text];
 };
-/* NOT_FOUND: no ring lies there. */
+/* NOT_FOUND: no ring lies there. Another error: one does, and the text says why nobody knows whose
+ * it is. */
 int plx_ring_hint_member(const struct plx_paths *paths, const char *path,
-                         struct plx_ring_hint *ret_hint);
+                         struct plx_ring_hint *ret_hint, struct plx_fault *fault);
 
 /* Warns of each virtual disk that needs another ring than this host has for the store. copied: by
  * this import, so that the ring is the original's. */

@@ -23,6 +23,7 @@
 #include "output.h"
 #include "registry/collections.h"
 #include "registry/embedded.h"
+#include "registry/host_word.h"
 #include "registry/instance.h"
 #include "registry/lost.h"
 #include "registry/paths.h"
@@ -249,7 +250,7 @@ bool plx_session_is_gone(struct plx_session *s, const struct plx_registry_instan
 static const char *describe_tenant(const struct plx_tenant *tenant, const struct plx_known *known,
                                    char ret_text[PLX_SESSION_TENANT_TEXT])
 {
-    char volumes[PLX_KNOWN_VOLUMES_TEXT];
+    char volumes[PLX_KNOWN_VOLUMES_TEXT], called[PLX_HOST_WORD], word[PLX_HOST_WORD];
 
     plx_known_name_volumes(known, volumes);
     if (tenant->ours)
@@ -272,7 +273,8 @@ static const char *describe_tenant(const struct plx_tenant *tenant, const struct
     snprintf(ret_text, PLX_SESSION_TENANT_TEXT,
              "host %s has store %s: here it can only be read; if that host is off, 'parallax store "
              "take-over %s --from %s --i-checked-it-is-off' takes it",
-             tenant->host_name, known->name, known->name, tenant->host_name);
+             plx_host_called(tenant->host_name, &tenant->host, called), known->name, known->name,
+             plx_host_word(tenant->host_name, &tenant->host, word));
     return "ELSEWHERE";
 }
 

@@ -488,9 +488,9 @@ static void name_full_ring(struct plx_attach *a, int error, struct plx_fault *fa
     if (error == PLX_ERR_NOSPACE && !info.free_segments)
         plx_fault_set(fault, error,
                       "this host's ring has no room; 'parallax ring info %s' shows which virtual "
-                      "disks fill it, and 'parallax ring discard --also-set-aside' erases what "
-                      "was set aside",
-                      a->known.name);
+                      "disks fill it, and 'parallax ring discard %s/VDI --also-set-aside' erases "
+                      "what was set aside",
+                      a->known.name, a->known.name);
 }
 
 int plx_attach_ring_use(struct plx_attach *a, struct plx_vdi *vdi, enum plx_ring_setting use,

@@ -26,6 +26,7 @@
 #include "attach/occupied.h"
 #include "attach/volumes.h"
 #include "registry/embedded.h"
+#include "registry/host_word.h"
 #include "registry/tenancy.h"
 
 /* ---- Importing ---- */
@@ -343,11 +344,12 @@ static int take(const struct plx_paths *paths, const struct plx_known *known, co
                                           .patience = patience};
 
     if (!from && plx_occupied_lost_home(paths, known->volume[0], known->uuid))
-        return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                             "%s: the home page is lost, so nobody knows which host has the store; "
-                             "when no other has, 'parallax store take-over %.200s --any "
-                             "--i-checked-it-is-off' rewrites it",
-                             known->volume[0], which);
+        return plx_fault_set(
+            fault, PLX_ERR_CORRUPT,
+            "%.150s: the home page is lost, so nobody knows which host has the store; "
+            "when no other has, 'parallax store take-over %.200s --any "
+            "--i-checked-it-is-off' rewrites it",
+            known->volume[0], which);
     plx_uuid_parse(known->uuid, &options.store);
     return plx_tenancy_begin(&options, ret_tenancy, fault);
 }
@@ -399,6 +401,7 @@ static int check_is_copy(const struct plx_paths *paths, const struct plx_known *
 {
     const struct plx_embedded_options look = {
         .volume = known->volume[0], .uuid = known->uuid, .beside = true};
+    char called[PLX_HOST_WORD];
     struct plx_tenant tenant;
     int error = plx_embedded_tenant(&look, paths, &tenant, fault);
 
@@ -407,7 +410,7 @@ static int check_is_copy(const struct plx_paths *paths, const struct plx_known *
     return plx_fault_set(fault, PLX_ERR_UNCONFIRMED,
                          "%s: belongs to host %s, or is a copy of a volume that does; when you "
                          "have seen that it is the copy, add --i-checked-it-is-a-copy",
-                         known->volume[0], tenant.host_name);
+                         known->volume[0], plx_host_called(tenant.host_name, &tenant.host, called));
 }
 
 /* A copy is to be told from the original by its name, too. */

@@ -111,6 +111,14 @@ static int no_ring(const char *store, struct plx_fault *fault)
                          store, store);
 }
 
+static int no_store(const char *store, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_NOT_FOUND,
+                         "this host has no ring of store '%.80s', and knows no such store; "
+                         "'parallax ring list' shows its rings, 'parallax store list' its stores",
+                         store);
+}
+
 /* Of a store that is not known here any more. */
 static int find_by_old_name(const struct plx_paths *paths, const char *store,
                             struct plx_known_ring *ret_ring, struct plx_fault *fault)
@@ -134,7 +142,7 @@ static int find_by_old_name(const struct plx_paths *paths, const char *store,
     }
     if (!found)
         error = problem ? plx_fault_set(fault, problem->code, "%s", problem->text)
-                        : no_ring(store, fault);
+                        : no_store(store, fault);
     plx_known_ring_list_free(list, count);
     return error;
 }
@@ -150,7 +158,7 @@ int plx_known_ring_find(const struct plx_paths *paths, const char *store,
                          : find_by_old_name(paths, store, ret_ring, fault);
 
     if (identity && error == PLX_ERR_NOT_FOUND)
-        error = no_ring(store, fault);
+        error = is_known ? no_ring(store, fault) : no_store(store, fault);
     plx_known_done(&known);
     return error;
 }

@@ -327,11 +327,13 @@ static int refuse_empty_ring(const struct plx_paths *paths, const struct plx_dev
                              "%s: holds an empty ring of host %s, which no virtual disk needs; "
                              "--force overwrites it",
                              device->name, ring->host_name);
-    plx_fault_set(fault, PLX_ERR_EXISTS,
-                  "%.200s: holds an empty ring of host %s, this host's of store %s, which no "
-                  "virtual disk needs; 'parallax ring create %s PATH' with all its members makes "
-                  "it known again, --force overwrites it",
-                  device->name, ring->host_name, known.name, known.name);
+    plx_fault_set(
+        fault, PLX_ERR_EXISTS,
+        "%.200s: holds an empty ring of host %s, this host's of store %s, which no "
+        "virtual disk needs; 'parallax ring create %s PATH' with all its members makes "
+        "it known again, and takes --from HOST --i-checked-it-is-off, too, if one of them "
+        "names another host; --force overwrites it",
+        device->name, ring->host_name, known.name, known.name);
     plx_known_done(&known);
     return PLX_ERR_EXISTS;
 }

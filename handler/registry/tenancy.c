@@ -72,7 +72,7 @@
 
 #include "registry/tenancy_inside.h"
 
-#include "engine/base/plain.h"
+#include "registry/host_word.h"
 
 /* ---- Beginning ---- */
 
@@ -161,50 +161,6 @@ static int write_taken(struct plx_tenancy *t, struct page *page, struct plx_faul
     return error;
 }
 
-static int refuse_other(struct plx_tenancy *t, const struct plx_home *home, struct plx_fault *fault)
-{
-    const char *which = t->options.which;
-    char word[PLX_WORD_TEXT];
-
-    return plx_fault_set(fault, PLX_ERR_BUSY,
-                         "%s: the store belongs to host %s, which used it last; give it up there "
-                         "('parallax store release'), or, if that host is off: 'parallax store "
-                         "take-over %s%s --from %s --i-checked-it-is-off'",
-                         t->device->name, home->host_name, which ? "" : "--volume ",
-                         which ? which : plx_plain_word(t->device->name, word, sizeof word),
-                         home->host_name);
-}
-
-static int refuse_released(struct plx_tenancy *t, struct plx_fault *fault)
-{
-    const char *volumes = t->options.volumes;
-    char word[PLX_WORD_TEXT];
-
-    return plx_fault_set(fault, PLX_ERR_BUSY,
-                         "%s: no host has the store: it was released; 'parallax store import "
-                         "%s%s' takes it",
-                         t->device->name, volumes ? "" : "--volume ",
-                         volumes ? volumes : plx_plain_word(t->device->name, word, sizeof word));
-}
-
-static int refuse_page(struct plx_tenancy *t, const char *why, struct plx_fault *fault)
-{
-    const char *which = t->options.which;
-    char word[PLX_WORD_TEXT];
-
-    return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                         "%s: the home page %s; when no other host has the store, 'parallax store "
-                         "take-over %s%.200s --any --i-checked-it-is-off' rewrites it",
-                         t->device->name, why, which ? "" : "--volume ",
-                         which ? which : plx_plain_word(t->device->name, word, sizeof word));
-}
-
-/* There is no page at all. A released store has one, so it was lost. */
-static int refuse_lost(struct plx_tenancy *t, struct plx_fault *fault)
-{
-    return refuse_page(t, "is lost, so nobody knows which host has the store", fault);
-}
-
 static bool names_host(const char *from, const struct plx_home *home)
 {
     char id[PLX_UUID_TEXT];
@@ -238,24 +194,17 @@ static int judge(struct plx_tenancy *t, const struct page *page, bool *ret_watch
 
     *ret_watch = any || (page->found && home->open);
     if (!page->found)
-        return t->options.take || from ? 0 : refuse_lost(t, fault);
+        return t->options.take || from ? 0 : plx_tenancy_refuse_lost(t, fault);
     if (plx_uuid_is_zero(&home->host))
-        return t->options.take || from ? 0 : refuse_released(t, fault);
+        return t->options.take || from ? 0 : plx_tenancy_refuse_released(t, fault);
     if (is_our_boot(t, home) || plx_uuid_equal(&home->host, &t->host))
         return 0;
     if (!from)
-        return refuse_other(t, home, fault);
+        return plx_tenancy_refuse_other(t, home, fault);
     if (strcmp(from, PLX_TENANCY_ANY) == 0 && tells_host(page))
-        return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "%s: nothing was changed: the store belongs to host %s, and --any is "
-                             "for one that cannot tell; if host %s is off, say --from %s",
-                             t->device->name, home->host_name, home->host_name, home->host_name);
+        return plx_tenancy_refuse_any(t, home, fault);
     if (!any && !names_host(from, home))
-        return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "%s: nothing was changed: the store belongs to host %s, not to "
-                             "%.64s; if host %s is off, say --from %s",
-                             t->device->name, home->host_name, from, home->host_name,
-                             home->host_name);
+        return plx_tenancy_refuse_from(t, home, fault);
     *ret_watch = true; /* the machine may not be off after all */
     return 0;
 }
@@ -298,6 +247,7 @@ static int ask_alone(struct plx_tenancy *t, struct plx_fault *fault)
 static int take(struct plx_tenancy *t, struct plx_fault *fault)
 {
     struct page page;
+    char called[PLX_HOST_WORD];
     bool any = is_any(t->options.from), watched = false, moved = false;
     int error = plx_home_read(t->device, &t->options.store, &page, fault);
 
@@ -306,7 +256,8 @@ static int take(struct plx_tenancy *t, struct plx_fault *fault)
         error = 0;
     }
     if (!error && !any && !has_room(&page.home))
-        error = refuse_page(t, "has a number that nothing can be counted on from", fault);
+        error =
+            plx_tenancy_refuse_page(t, "has a number that nothing can be counted on from", fault);
     if (!error && is_ours(t, &page) && has_room(&page.home)) {
         t->page = page;
         return 0;
@@ -320,12 +271,12 @@ static int take(struct plx_tenancy *t, struct plx_fault *fault)
         return 0;
     }
     if (!error && moved)
-        error = plx_fault_set(fault, PLX_ERR_BUSY,
-                              "%s: the store is in use by host %s%s; stop it there first",
-                              t->device->name, page.home.host_name,
-                              is_our_boot(t, &page.home)
-                                  ? ", that is this machine, through another name of the volume"
-                                  : ", which is running");
+        error = plx_fault_set(
+            fault, PLX_ERR_BUSY, "%.300s: the store is in use by host %s%s; stop it there first",
+            t->device->name, plx_host_called(page.home.host_name, &page.home.host, called),
+            is_our_boot(t, &page.home)
+                ? ", that is this machine, through another name of the volume"
+                : ", which is running");
     if (!error)
         error = ask_alone(t, fault);
     if (!error && !t->options.dry_run)
@@ -376,8 +327,8 @@ static int fence(struct plx_tenancy *t, struct plx_fault *fault, const char *why
 static int look(struct plx_tenancy *t, struct plx_fault *fault)
 {
     uint64_t begun_ns = plx_home_boot_ns();
+    char why[256], called[PLX_HOST_WORD];
     struct page page;
-    char why[256];
     int error;
 
     if (atomic_load(&t->fenced))
@@ -390,7 +341,9 @@ static int look(struct plx_tenancy *t, struct plx_fault *fault)
                              t->device->name);
     if (!is_ours(t, &page)) {
         snprintf(why, sizeof why, "host %s has taken the store over",
-                 page.found && page.home.host_name[0] ? page.home.host_name : "(nobody)");
+                 !page.found || plx_uuid_is_zero(&page.home.host)
+                     ? "(nobody)"
+                     : plx_host_called(page.home.host_name, &page.home.host, called));
         return fence(t, fault, why);
     }
     if (page.home.counter < t->page.home.counter) /* TENANCY-4 */

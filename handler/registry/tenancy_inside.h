@@ -1,5 +1,5 @@
-/* tenancy_inside.h - what homepage.c and tenancy.c share. The rules TENANCY-1 to TENANCY-11 are in
- * tenancy.c. */
+/* tenancy_inside.h - what homepage.c, tenancy.c and tenancy_words.c share. The rules TENANCY-1 to
+ * TENANCY-11 are in tenancy.c. */
 #ifndef PLX_TENANCY_INSIDE_H
 #define PLX_TENANCY_INSIDE_H
 
@@ -63,6 +63,20 @@ struct plx_tenancy {
 /* home_clock.c */
 uint64_t plx_home_boot_ns(void);
 void plx_home_rest(uint64_t ns);
+
+/* tenancy_words.c: refusals. Who has the store, and nobody says that this host is off. */
+int plx_tenancy_refuse_other(const struct plx_tenancy *t, const struct plx_home *home,
+                             struct plx_fault *fault);
+int plx_tenancy_refuse_released(const struct plx_tenancy *t, struct plx_fault *fault);
+/* why: behind "the home page". */
+int plx_tenancy_refuse_page(const struct plx_tenancy *t, const char *why, struct plx_fault *fault);
+/* There is no page at all. A released store has one, so it was lost. */
+int plx_tenancy_refuse_lost(const struct plx_tenancy *t, struct plx_fault *fault);
+/* The operator says ANY, or another host than the page. */
+int plx_tenancy_refuse_any(const struct plx_tenancy *t, const struct plx_home *home,
+                           struct plx_fault *fault);
+int plx_tenancy_refuse_from(const struct plx_tenancy *t, const struct plx_home *home,
+                            struct plx_fault *fault);
 
 /* homepage.c */
 int plx_home_read(struct plx_device *device, const struct plx_uuid *store, struct page *ret_page,

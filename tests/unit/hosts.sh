@@ -13,3 +13,11 @@ host() {
 
 # on HOST STATUS WORDS...: `run` there.
 on() { PLX_STAGE_HOST=$1 PLX_STAGE_BOOT=$DIR/$1/boot PARALLAX_STATE_DIR=$DIR/$1 run "${@:2}"; }
+
+# whole FILE: each command that it advises is there up to its closing quote.
+whole() {
+    local begun closed
+    begun=$(grep -o "'parallax " "$DIR/$1" | wc -l)
+    closed=$(grep -o "'parallax [^']*'" "$DIR/$1" | wc -l)
+    [[ $begun == "$closed" && $begun != 0 ]] || die "$1 has a command that is cut off, or none"
+}

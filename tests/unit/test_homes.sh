@@ -108,6 +108,72 @@ step "the host that has it says so, and the other finds it"
 beta 0 store scan "$DIR/demo.plx" --json
 [[ $(json 0 host) == alpha && $(json 0 ours) == false ]] || die "scan does not say whose it is"
 
+step "a host's name comes from the store: in a command it is one word, or the host's id stands there"
+odd() { PLX_STAGE_HOST=$name PLX_STAGE_BOOT=$DIR/odd/boot PARALLAX_STATE_DIR=$DIR/odd run "$@"; }
+# obeyed: what is advised, typed as it is, takes the store.
+obeyed() {
+    local words
+    whole err
+    words=$(sed -n "s/.*'parallax \(store take-over [^']*\)'.*/\1/p" err)
+    [[ $words == *" --from $from --i-checked-it-is-off" ]] || die "not that host: $words"
+    eval "beta 0 $words"
+    [[ ! -e pwn ]] || die "a shell obeys the name"
+}
+long=$(printf 'h%.0s' {1..60})
+for name in "web 1" "\$(touch pwn)" "it's" "" any -x $'a\tb' "$long" "$(printf ' %.0s' {1..40})"; do
+    rm -rf odd odd.plx
+    host odd
+    case $name in
+        "web 1") from='web\ 1' ;;
+        "\$"*) from='\$\(touch\ pwn\)' ;;
+        "it's") from="it\\'s" ;;
+        "$long") from=$long ;;
+        *) from=$(<odd/host-id) ;;
+    esac
+    odd 0 store format odd --volume "$DIR/odd.plx" --size 64M --extent-size 1M
+    cp --sparse=always odd.plx odd.kept
+    beta 0 store scan odd.plx --json
+    [[ $(json 0 host_uuid) == "$(<odd/host-id)" ]] || die "the host's id is not told"
+    beta 0 store scan odd.plx --columns host_uuid -q
+    [[ $(<out) == "$(<odd/host-id)" ]] || die "the host's id is no column"
+    for words in "--from gamma" --any; do
+        # shellcheck disable=SC2086 # words
+        beta 1 store take-over --volume "$DIR/odd.plx" $words --dry-run
+        says err "is off, say --from $from"
+        [[ $(<err) != *"host ,"* && $(<err) != *"host  "* ]] || [[ $name == " "* ]] || die "a host without a name"
+    done
+    if [[ $name == [$]* || ! $name ]]; then # it takes some seconds
+        beta 4 store import --volume "$DIR/odd.plx"
+        obeyed
+        beta 0 store forget odd
+        cp --sparse=always odd.kept odd.plx
+    fi
+    beta 0 store import --read-only --volume "$DIR/odd.plx"
+    beta 0 store info odd
+    says err "'parallax store take-over odd --from $from --i-checked-it-is-off' takes it"
+    beta 0 store forget odd
+done
+rm -r odd odd.plx odd.kept
+
+step "paths that are long: what is advised is whole, and in general words where there is no room"
+host "$long"
+for count in 90 200; do
+    folder=$DIR/$(printf 'd%.0s' $(seq $count))
+    mkdir "$folder"
+    on "$long" 0 store format wide --volume "$folder/wide0.plx" --volume "$folder/wide1.plx" --size 64M --extent-size 1M --state-dir "$DIR/wide"
+    beta 4 store import --volume "$folder/wide0.plx" --volume "$folder/wide1.plx"
+    whole err
+    says err "'parallax store take-over --volume PATH... --from $long --i-checked-it-is-off'"
+    beta 0 store import --read-only --volume "$folder/wide0.plx" --volume "$folder/wide1.plx"
+    on "$long" 0 store release wide --state-dir "$DIR/wide"
+    beta 4 store set wide --warn-at none
+    whole err
+    says err "'parallax store import --volume PATH...' takes it"
+    beta 0 store forget wide
+    rm -r "$folder" wide
+done
+rm -r "$long"
+
 # unchanged HOST WORDS...: succeeds, and nothing of the store is another one afterwards.
 unchanged() {
     cp demo.plx before.plx

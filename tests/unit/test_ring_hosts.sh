@@ -52,9 +52,9 @@ alpha 0 ring create demo "$DIR/one" "$DIR/two" --size 80M
 step "a ring of another host is not used without the operator's word, which has to name that host"
 fresh alpha
 beta 0 store take-over --volume "$DIR/demo.plx" --from alpha --dry-run
-says err "start that host, and leave the store to it; or bring the ring's device here, and 'parallax ring create demo PATH --from alpha --i-checked-it-is-off' takes it over afterwards; or"
+says err "start that host, and leave the store to it; or bring the ring's device here, and 'parallax ring create demo PATH --from HOST --i-checked-it-is-off' takes it over afterwards (HOST as 'parallax store scan PATH' shows it; both paths of a mirror); or"
 takes beta alpha --volume "$DIR/demo.plx"
-says err "or bring the ring's device here, and 'parallax ring create demo PATH --from alpha --i-checked-it-is-off' takes it over; or"
+says err "or bring the ring's device here, and 'parallax ring create demo PATH --from HOST --i-checked-it-is-off' takes it over (HOST as 'parallax store scan PATH' shows it; both paths of a mirror); or"
 refused 4 "if host alpha is off, or was this machine, add --from alpha --i-checked-it-is-off: $DIR/two is a member of its ring of store demo, and may hold writes that the store lacks" ring create demo "$DIR/one" "$DIR/two"
 refused 4 "add --from alpha --i-checked-it-is-off" ring create demo "$DIR/one" "$DIR/two" --force
 refused 4 "nothing was changed: if host alpha still runs" ring create demo "$DIR/one" "$DIR/two" --from alpha
@@ -144,6 +144,102 @@ mv one away
 beta 0 ring create demo "$DIR/two" --from alpha "${word[@]}" --i-checked-the-other-is-lost
 says err "the ring goes on with this member alone"
 drained beta
+
+# as_kept: the store is beta's, and the ring alpha's; gamma knows nothing.
+as_kept() {
+    again
+    rm -r gamma
+    host gamma
+}
+
+step "the store has gone on to a third host: whose the ring is, its member says"
+as_kept
+takes gamma beta --volume "$DIR/demo.plx"
+says err "takes it over (HOST as 'parallax store scan PATH' shows it; both paths of a mirror)"
+on gamma 3 store scan one --json
+[[ $(json 0 host) == alpha && $(json 0 host_uuid) == "$(<alpha/host-id)" ]] || die "whose the ring is is not told"
+on gamma 1 ring create demo "$DIR/one" "$DIR/two" --from beta "${word[@]}"
+on gamma 0 ring create demo "$DIR/one" "$DIR/two" --from "$(<alpha/host-id)" "${word[@]}"
+drained gamma
+
+step "a ring that this host had: both paths and the host that has it now are in the command"
+as_kept
+cp -r alpha alpha.kept
+alpha 0 ring list
+beta 0 ring create demo "$DIR/one" "$DIR/two" --from alpha "${word[@]}"
+drained beta
+fresh beta
+takes alpha beta demo
+says err "$vdi: its newest writes may lie on the ring that this host had, which is host beta's now, and it is not used without that ring; if that host is off, 'parallax ring create demo $DIR/one $DIR/two --from beta --i-checked-it-is-off' takes it over"
+alpha 0 ring create demo "$DIR/one" "$DIR/two" --from beta "${word[@]}"
+drained alpha
+rm -r alpha
+mv alpha.kept alpha
+
+step "a new ring beside one of another host that a disk needs"
+as_kept
+beta 0 ring create demo "$DIR/new" --size 64M
+says err "'parallax ring delete demo', then 'parallax ring create demo PATH' with its own path makes it known again (both paths of a mirror; with --from HOST --i-checked-it-is-off, if it is another host's)"
+beta 0 ring delete demo
+rm new
+
+step "an empty ring of which each member names another host"
+as_kept
+beta 0 ring discard $vdi --yes
+beta 0 ring create demo "$DIR/one" "$DIR/two" --from alpha "${word[@]}" # what was set aside goes
+beta 0 ring discard $vdi --yes --also-set-aside
+beta 0 ring delete demo
+beta 0 ring create demo "$DIR/one" "$DIR/two"
+cp --sparse=always one one.beta
+takes gamma beta --volume "$DIR/demo.plx"
+on gamma 0 ring create demo "$DIR/one" "$DIR/two" --from beta "${word[@]}"
+cp --sparse=always one.beta one
+rm gamma/rings/* one.beta
+on gamma 4 ring create demo "$DIR/two" "$DIR/one"
+says err "'parallax ring create demo PATH' with all its members makes it known again, and takes --from HOST --i-checked-it-is-off, too, if one of them names another host; --force overwrites it"
+on gamma 0 ring create demo "$DIR/two" "$DIR/one" --from beta "${word[@]}"
+
+step "long names and paths: a command that is advised is whole"
+long=$(printf 'h%.0s' {1..60})
+store=$(printf 's%.0s' {1..60})
+folder=$DIR/$(printf 'd%.0s' {1..90})
+mkdir "$folder"
+host "$long"
+on "$long" 0 store format "$store" --volume "$folder/store.plx" --size 256M --extent-size 1M
+on "$long" 0 vdi create "$store/web" --size 1M
+on "$long" 0 snap create "$store/web"
+on "$long" 0 ring create "$store" "$folder/one" "$folder/two" --size 64M
+on "$long" 0 vdi info "$store/web" --json
+id=$(json uuid)
+"$RING_FORGE" append "$id" 1 5 "$folder/one" "$folder/two" || die "the ring cannot be filled"
+beta 3 store scan "$folder/one"
+whole err
+says err "once that store is known here, 'parallax ring create STORE PATH OTHER-MEMBER --from $long --i-checked-it-is-off' makes it this host's"
+beta 4 store import --volume "$folder/store.plx"
+whole err
+says err "--from $long --i-checked-it-is-off'"
+takes beta "$long" --volume "$folder/store.plx"
+beta 3 store scan "$folder/one"
+whole err
+says err "'parallax ring create $store PATH OTHER-MEMBER --from $long --i-checked-it-is-off' makes it this host's"
+on "$long" 3 store scan "$folder/one"
+whole err
+mv "$long/rings" "$long/away"
+on "$long" 3 store scan "$folder/one"
+whole err
+says err "'parallax ring create $store PATH OTHER-MEMBER' makes it known again"
+beta 0 store forget "$store"
+rm -r "$folder" "$long"
+
+step "where nobody can tell whether this host has the ring, a scan says why"
+mv beta/rings beta/away
+echo no folder >beta/rings
+beta 1 store scan "$DIR/one"
+says err "beta/rings"
+[[ $(<err) != *"no Parallax superblock"* ]] || die "it is said to hold nothing"
+rm beta/rings
+mv beta/away beta/rings
+as_kept
 
 step "this machine has another id than before: the store and its ring are taken over alike"
 again

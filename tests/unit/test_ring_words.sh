@@ -79,6 +79,12 @@ run 0 ring create demo "$DIR/one"
 says err "virtual disk demo/web has --ring on, and uses this ring from now on"
 silent err "demo/db"
 
+step "no ring of a store that there is not"
+run 3 ring list nosuch
+says err "this host has no ring of store 'nosuch', and knows no such store; 'parallax ring list' shows its rings, 'parallax store list' its stores"
+run 3 ring info "$(cat /proc/sys/kernel/random/uuid)"
+says err "and knows no such store"
+
 step "columns that are there where they are asked for"
 run 0 ring list
 [[ $(head -n 1 out) != *HOST* ]] || die "a column is there that nobody asked for"
@@ -505,10 +511,12 @@ run 0 ring discard $vdi --yes
 says err "$vdi now has the state on the store. Discarded: its newest writes, on a ring that cannot be read here, so that nobody knows how many they are. 'parallax ring delete demo --force' forgets that ring, if it is lost for good."
 run 0 ring delete demo --force
 
-step "writes that were set aside keep a disk from its ring: that is said where one looks"
+step "writes that were set aside keep a disk from its ring: that is said where one looks, and the command that erases them works"
 run 0 ring create demo "$DIR/one.moved" "$DIR/two.moved"
 run 0 vdi info $vdi
 says out "on, but not used: 5 writes on the ring were set aside"
+run 0 vdi bench $vdi --rw randwrite --size 1M --runtime 1 --force
+says err "'parallax ring discard STORE/$name --also-set-aside' erases them"
 run 0 ring discard $vdi --yes --also-set-aside
 mv two.moved two
 run 0 ring repair demo --i-checked-the-other-is-lost

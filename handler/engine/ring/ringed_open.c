@@ -226,6 +226,7 @@ static int init(struct plx_ringed *ringed)
 /* RINGED-10 */
 static int check_aside(const struct plx_ringed *ringed, struct plx_fault *fault)
 {
+    const char *name = ringed->vdi->record.name;
     struct plx_ring_chain_info info;
 
     plx_ring_chain_get_info(ringed->chain, &info);
@@ -233,10 +234,9 @@ static int check_aside(const struct plx_ringed *ringed, struct plx_fault *fault)
         return 0;
     return plx_fault_set(
         fault, PLX_ERR_EXISTS,
-        "the ring has %llu writes of virtual disk %s that were set aside: " PLX_RING_WHY_ASIDE
-        "; 'parallax ring discard --also-set-aside' erases "
-        "them",
-        (unsigned long long)info.aside, ringed->vdi->record.name);
+        "the ring has %llu writes of virtual disk %.100s that were set aside: " PLX_RING_WHY_ASIDE
+        "; 'parallax ring discard STORE/%s --also-set-aside' erases them",
+        (unsigned long long)info.aside, name, strlen(name) <= 100 ? name : "VDI");
 }
 
 int plx_ringed_new(struct plx_ringed_host *host, struct plx_vdi *vdi,
