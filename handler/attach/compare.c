@@ -582,9 +582,10 @@ static int compare_vdis(struct compare *c)
             !plx_door_is_there(c->store, &list[i])) /* else it is being made (ATTACH-3) */
             differs(c, PLX_FINDING_ERROR, list[i].name,
                     "virtual disk %s is in the registry, and slot %u of the store does not hold "
-                    "it: the device lost a write that it had acknowledged; restore the store; "
-                    "until then nothing of it is freed",
-                    list[i].name, list[i].slot);
+                    "it: the device lost a write that it had acknowledged; restore the store, or "
+                    "give the disk up by 'parallax vdi delete STORE/%s --lost'; until then nothing "
+                    "of it is freed",
+                    list[i].name, list[i].slot, list[i].name);
     error = compare_origins(c, list, count);
     free(list);
     return error;

@@ -65,6 +65,22 @@ static int refuse_gone(const struct plx_registry_vdi *row, struct plx_fault *fau
                          row->name, row->name);
 }
 
+/* What the engine says of a slot that the store does not have stays. */
+static int refuse_damaged(struct plx_store *store, const struct plx_registry_vdi *row,
+                          struct plx_fault *fault)
+{
+    struct plx_store_info info;
+
+    plx_store_get_info(store, &info);
+    if (row->slot >= info.vdi_slots)
+        return PLX_ERR_CORRUPT;
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "virtual disk %.80s: both copies of its record (VDI slot %u) are damaged; "
+                         "restore the store, or give the disk up by 'parallax vdi delete "
+                         "STORE/%.80s --lost'",
+                         row->name, row->slot, row->name);
+}
+
 /* DOORS-3 */
 static bool is_unmade(const struct plx_registry_vdi *row)
 {
@@ -89,7 +105,7 @@ static int read_own(struct plx_store *store, const struct plx_registry_vdi *row,
                              "virtual disk %.80s is being created, or its creation was cut off",
                              row->name);
     if (error == PLX_ERR_CORRUPT)
-        return error;
+        return refuse_damaged(store, row, fault);
     return error ? refuse_gone(row, fault) : refuse_other(row, ret_info, fault);
 }
 
