@@ -106,8 +106,8 @@
  *     Whoever opens a disk for writing gives the record the name that the row has under the lock.
  *     The lock is not given up while the two differ. So the recovery of the locked disk heals a
  *     crash: before 2 the disk has its old name, from 2 on the new one. No other disk can get that
- *     name in between. A rebuild of the registry between 2 and 3 finds the old name, for nobody was
- *     told that the disk was renamed.
+ *     name in between. A rebuild of the registry between 2 and 3 finds either name (REBUILD-17):
+ *     nobody was told that the disk was renamed.
  *     Whoever has waited for a lock compares the name again: it wants the disk of that name.
  * ATTACH-20  The ring is open, and locked (RING_MEMBERS-1), while a disk that is open here has it.
  *     A disk lets go of it when all is drained and the ring has forgotten the disk (RINGED-6). One
