@@ -342,7 +342,7 @@ static void test_disks(void)
 {
     static const struct difference differences[] = {
         {"UPDATE vdis SET name = 'other' WHERE name = 'v'", ERROR,
-         "disk v is called other in the registry; 'parallax store rebuild-registry'", NULL},
+         "disk other is called v by its record; opening it for writing sets it right", NULL},
         {"UPDATE vdis SET slot = 50 WHERE name = 'v'", ERROR,
          "has slot 0 on the store and 50 in the registry", "slot 50 of the store does not hold it"},
         {"UPDATE vdis SET sector_size = 4096 WHERE name = 'v'", ERROR, "sector size or parent",

@@ -159,7 +159,7 @@ run 0 store check demo
 step "a record that has not the registry's name gets it when the disk is opened"
 registry_edit demo.plx "UPDATE vdis SET name = 'other' WHERE name = 'shop'"
 "$PARALLAX" store check demo >out 2>err
-says out "virtual disk shop is called other in the registry"
+says out "virtual disk other is called shop by its record; opening it for writing sets it right, as 'parallax snap create' does"
 run 0 snap create demo/other
 run 0 store check demo
 [[ $(names_on_store) == other,test ]] || die "its record has kept the old name"
@@ -183,6 +183,9 @@ for whose in nobody new chain; do
     [[ $? == 5 && $(names) == "$names" ]] || die "they were $names, and the rebuild calls them $(names)"
     says err "lost: virtual disk web-2025: its record is older than what was written last"
     run 5 vdi info demo/web-2025
+    "$PARALLAX" store check demo --data >out 2>err
+    [[ $whose == new || $(grep -c "virtual disk web-2025" out) -ge 3 ]] || die "its damage is not told by the name that it has"
+    grep "virtual disk" out | grep -v web-2025 && die "another disk is damaged"
     run 0 vdi accept-older demo/web-2025 --yes
     "$PARALLAX" store rebuild-registry demo >out 2>err # nobody has opened it since
     [[ $(names) == "$names" ]] || die "they were $names, and the next rebuild calls them $(names)"
