@@ -10,8 +10,10 @@
  *                                           this one. A record of a higher epoch, or of this epoch
  *                                           with another owner, is of an owner unknown to the row.
  *         somebody has the lock             newer, since the holder writes the record.
- *     `written` may be unknown (0): then nothing is older, and only the id and an epoch taken over
- *     are compared.
+ *     `written` may be unknown (0), or of an epoch before the row's, where who had the lock since
+ *     did not write the record. Then the id and the epochs are compared: nobody has the lock, and
+ *     the record has a higher epoch than the row. Each epoch comes from the row, so the record is
+ *     newer.
  * DOORS-2  What disagrees decides what is refused:
  *         an older record                 this disk, until the operator accepts that state; the
  *                                         device lost a write
@@ -225,8 +227,12 @@ int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi 
     int error = plx_door_read(store, row, ret_info, fault);
 
     /* DOORS-1 */
-    if (error || !row->written.state || row->owner || row->epoch != row->written.epoch)
+    if (error || row->owner)
         return error;
+    if (ret_info->epoch > row->epoch)
+        return refuse_newer(row, fault);
+    if (!row->written.state || row->epoch != row->written.epoch)
+        return 0;
     if (ret_info->epoch > row->written.epoch || ret_info->record_state > row->written.state)
         return refuse_newer(row, fault);
     return 0;

@@ -84,6 +84,19 @@ doubted
 rebuild
 exported web one
 
+step "it has given out fewer epochs than the disk has had: the first who opens that sees it"
+rm -rf demo.plx state
+run 0 store format demo --volume "$DIR/demo.plx" --size 64M --extent-size 1M
+run 0 vdi create demo/a --size 4M
+cp demo.plx before.plx
+for _ in 1 2 3; do run 0 vdi import one demo/a --force; done
+registry_back before.plx
+run 4 snap create demo/a
+says err "virtual disk a: its record on the store is newer than the registry knows"
+doubted
+rebuild
+exported a one
+
 step "it knows a disk that is deleted, in whose slot is another by now: that one is neither read nor written nor deleted as the first"
 rm -rf demo.plx state
 run 0 store format demo --volume "$DIR/demo.plx" --size 64M --extent-size 1M
