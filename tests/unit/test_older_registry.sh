@@ -81,6 +81,12 @@ for _ in 1 2; do
     says err "'parallax store rebuild-registry demo'"
 done
 doubted
+for words in "vdi export demo/web back" "vdi info demo/web" "vdi export demo/web@1 back" "snap create demo/web" "snap list demo/web"; do
+    # shellcheck disable=SC2086 # words
+    run 3 $words
+    says err "the registry has no virtual disk demo/web, and the store is in doubt: "
+    says err "'parallax store rebuild-registry demo'"
+done
 rebuild
 exported web one
 
