@@ -21,6 +21,8 @@ struct check {
     json_t *findings, *leaks;
     struct plx_registry_extent *extents; /* as the registry has them; NULL: it is damaged */
     size_t extent_count;
+    struct plx_registry_vdi *vdis; /* likewise */
+    size_t vdi_count;
 };
 
 static void set_place(json_t *object, const struct plx_finding *finding)
@@ -100,6 +102,18 @@ static bool is_disbelieved(void *context, uint64_t number)
            (extent->states == PLX_STATES_NEVER ||
             (plx_store_extent_read(plx_session_store(check->cli), number, &now, NULL) == 0 &&
              now.states < extent->states));
+}
+
+/* The registry decides names (ATTACH-19), and a record may be from before a rename. */
+static void name_vdi(void *context, const struct plx_uuid *id, char name[PLX_NAME_MAX + 1])
+{
+    const struct check *check = context;
+    char text[PLX_UUID_TEXT];
+
+    plx_uuid_text(id, text);
+    for (size_t i = 0; i < check->vdi_count; i++)
+        if (strcmp(check->vdis[i].id, text) == 0)
+            memcpy(name, check->vdis[i].name, sizeof check->vdis[i].name);
 }
 
 static void on_progress(void *context, uint64_t done, uint64_t total)
@@ -214,6 +228,7 @@ int plx_cmd_store_check(struct plx_cli *cli)
                                         .finding = on_finding,
                                         .leak = on_leak,
                                         .disbelieved = is_disbelieved,
+                                        .name = name_vdi,
                                         .context = &check,
                                         .watch = {on_progress, on_interrupted, &check}};
     struct plx_check_result result = {0};
@@ -229,6 +244,8 @@ int plx_cmd_store_check(struct plx_cli *cli)
     plx_session_row(cli, &row);
     plx_registry_extent_list(cli->session.registry, row.id, PLX_REGISTRY_ANY, &check.extents,
                              &check.extent_count);
+    plx_registry_vdi_list(cli->session.registry, row.id, false, NULL, 0, &check.vdis,
+                          &check.vdi_count);
     plx_progress_begin(&check.progress, cli, "check", 0);
     rc = plx_store_check(plx_session_store(cli), &options, &result, &cli->fault);
     if (rc == PLX_ERR_BUSY) /* not a lock's */
@@ -256,6 +273,7 @@ out:
     json_decref(check.findings);
     json_decref(check.leaks);
     free(check.extents);
+    free(check.vdis);
     return rc;
 }
 

@@ -173,7 +173,7 @@ static int take_range(struct plx_cli *cli, uint64_t size_bytes, uint64_t *ret_fi
     if (!block && plx_cli_get(cli, "offset")) {
         if (!plx_cli_get(cli, "length"))
             length = 1;
-        if (!length || offset > PLX_VDI_SIZE_MAX || length > PLX_VDI_SIZE_MAX)
+        if (!length || length > PLX_VDI_SIZE_MAX)
             return plx_cli_usage(cli, "--length has 1 byte to 256T");
         first = offset / PLX_BLOCK_SIZE;
         count = (offset + length - 1) / PLX_BLOCK_SIZE - first + 1;

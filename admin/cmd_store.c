@@ -75,6 +75,11 @@ int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bo
     *ret_made = false;
     if (plx_cli_get(cli, "size") && !size)
         return plx_cli_usage(cli, "--size is 0");
+    if (size % PLX_BLOCK_SIZE)
+        return plx_cli_usage(cli,
+                             "--size '%.40s' is %" PRIu64 " byte%s, and must be a multiple of %u; "
+                             "write it as 64M, 1G or 2T",
+                             plx_cli_get(cli, "size"), size, plx_plural(size), PLX_BLOCK_SIZE);
     int rc = check_path(cli, path);
     if (rc || !strncmp(path, "iscsi://", 8))
         return rc;

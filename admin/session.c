@@ -184,9 +184,7 @@ json_t *plx_session_doubt(struct plx_cli *cli)
     return row.doubt[0] ? plx_out_string(row.doubt) : json_null();
 }
 
-/* What the schema says of a store in doubt, which cannot say what was seen (0007_trust.sql). */
-#define SCHEMA_ON_DOUBT "the registry has lost writes ("
-/* The same, of clones whose origin is not known (0008_origins.sql). */
+/* What the schema says of clones whose origin is not known (0008_origins.sql). */
 #define SCHEMA_ON_ORIGIN "the origin of a clone is not known"
 
 /* Refused by what is noted in the registry. What a command saw that succeeded is said as well. */
@@ -213,9 +211,8 @@ int plx_session_name_doubt(struct plx_cli *cli, int rc)
         (plx_registry_lost_list(s->registry, row.id, &lost, &count) || !count))
         return rc;
     free(lost);
-    if (row.doubt[0] && strstr(said, SCHEMA_ON_DOUBT))
-        return plx_cli_fail(cli, PLX_ERR_DOUBT, "store %s is in doubt: %s%s", row.name, row.doubt,
-                            plx_registry_doubt_advice(&row));
+    if (plx_attach_name_doubt(s->attach, rc, &cli->fault) == PLX_ERR_DOUBT)
+        return PLX_ERR_DOUBT;
     if (row.doubt[0] && strstr(said, plx_error_text(rc)))
         return plx_cli_fail(cli, PLX_ERR_DOUBT, "store %s is in doubt: %s%s%.100s", row.name,
                             row.doubt, plx_registry_doubt_advice(&row), said + strcspn(said, ";"));

@@ -297,8 +297,10 @@ const char *plx_session_clock_text(const struct plx_vdi_clock *clock, char ret_t
 int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,
                                  struct plx_snapshot_info *ret_info)
 {
+    struct plx_store *store = plx_session_store(cli);
     struct plx_snapshot_info info;
     struct plx_registry_vdi row;
+    struct plx_vdi_info vdi;
     uint64_t seq;
     int rc;
 
@@ -310,8 +312,11 @@ int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *nam
         return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
                             "%s/%.100s has no snapshot %.40s; they begin with 1", name->store,
                             name->vdi, name->snapshot);
-    if ((rc = plx_snapshot_first(plx_session_store(cli), row.slot, seq, &info, &cli->fault)))
-        return rc;
+    if ((rc = plx_snapshot_first(store, row.slot, seq, &info, &cli->fault))) {
+        int refused = plx_door_read(store, &row, &vdi, &cli->fault); /* says what to do */
+
+        return refused ? refused : rc;
+    }
     if (info.seq != seq)
         return plx_attach_explain_missing(cli->session.attach, &row, name->snapshot, seq,
                                           &cli->fault);

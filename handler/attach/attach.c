@@ -106,8 +106,8 @@
  *     Whoever opens a disk for writing gives the record the name that the row has under the lock.
  *     The lock is not given up while the two differ. So the recovery of the locked disk heals a
  *     crash: before 2 the disk has its old name, from 2 on the new one. No other disk can get that
- *     name in between. A rebuild of the registry between 2 and 3 finds the old name, for nobody was
- *     told that the disk was renamed.
+ *     name in between. A rebuild of the registry between 2 and 3 finds either name (REBUILD-17):
+ *     nobody was told that the disk was renamed.
  *     Whoever has waited for a lock compares the name again: it wants the disk of that name.
  * ATTACH-20  The ring is open, and locked (RING_MEMBERS-1), while a disk that is open here has it.
  *     A disk lets go of it when all is drained and the ring has forgotten the disk (RINGED-6). One
@@ -181,6 +181,9 @@
 #include "attach/numbers.h"
 #include "engine/base/list.h"
 #include "registry/embedded.h"
+
+/* What the schema says of a store in doubt, which cannot say what was seen (0007_trust.sql). */
+#define SCHEMA_ON_DOUBT "the registry has lost writes ("
 
 /* ---- Alone (ATTACH-12) ---- */
 
@@ -322,7 +325,7 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
         plx_registry_call_store(a->registry, a->known.name);
     if (a->options.defer)
         options.patience = NULL; /* another thread uses the second one */
-    options.damaged = NULL;
+    options.damaged = &a->claims_damaged;
     if (!error && !a->options.read_only)
         error = plx_embedded_open(&options, &a->claims_registry, fault);
     if (!error && !a->options.read_only)
@@ -386,10 +389,28 @@ static int name_distrust(struct plx_attach *a, int error, struct plx_fault *faul
 
 int plx_attach_name_damage(struct plx_attach *a, int error, struct plx_fault *fault)
 {
+    bool damaged;
+
     if (!a)
         return error;
-    return a->damaged ? plx_attach_known_damage(&a->known, error, fault)
-                      : name_distrust(a, error, fault);
+    pthread_mutex_lock(&a->claims_lock);
+    damaged = a->damaged || a->damage_claiming;
+    pthread_mutex_unlock(&a->claims_lock);
+    if (!damaged)
+        return name_distrust(a, error, fault);
+    plx_attach_name_unclaimed(a, error, fault); /* as long as the code is REGISTRY */
+    return plx_attach_known_damage(&a->known, error, fault);
+}
+
+int plx_attach_name_doubt(struct plx_attach *a, int error, struct plx_fault *fault)
+{
+    struct plx_registry_store now;
+
+    if (error != PLX_ERR_REGISTRY || !strstr(fault->text, SCHEMA_ON_DOUBT) || !a->registry ||
+        plx_registry_store_get(a->registry, a->known.uuid, &now) || !now.doubt[0])
+        return error;
+    return plx_fault_set(fault, PLX_ERR_DOUBT, "store %s is in doubt: %s%s", now.name, now.doubt,
+                         plx_registry_doubt_advice(&now));
 }
 
 static void attach_free(struct plx_attach *a)
@@ -464,6 +485,7 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
     a->keeps = false;
     if (error) {
         error = plx_attach_name_damage(a, error, fault);
+        error = plx_attach_name_doubt(a, error, fault); /* recovery is refused, too */
         if (a->store)
             plx_attach_close(a);
         else

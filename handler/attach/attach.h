@@ -81,6 +81,10 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
  * whose headers are damaged or older, it returns CORRUPT and the fault says what to do; otherwise
  * both stay. attach may be NULL. */
 int plx_attach_name_damage(struct plx_attach *attach, int error, struct plx_fault *fault);
+/* Call it with the error of a failed call. If the schema refused it because the store is in doubt,
+ * it returns DOUBT and the fault says what was seen; otherwise both stay. plx_attach_open() has
+ * done so. */
+int plx_attach_name_doubt(struct plx_attach *attach, int error, struct plx_fault *fault);
 /* Call it after plx_attach_name_damage(). If the operation failed because the registry granted no
  * extent, replaces the fault with the registry's reason, which the engine does not know. */
 void plx_attach_name_unclaimed(struct plx_attach *attach, int error, struct plx_fault *fault);

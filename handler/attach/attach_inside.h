@@ -104,7 +104,8 @@ struct plx_attach {
     struct plx_known known;
     struct plx_tenancy *tenancy; /* NULL: nothing was written yet */
     struct plx_registry *registry, *claims_registry;
-    bool damaged; /* `registry`: a call failed because the registry is damaged */
+    bool damaged;        /* `registry`: a call failed because the registry is damaged */
+    bool claims_damaged; /* the same of `claims_registry`; only who calls that reads it */
     struct plx_registry_store row;
     struct plx_instance instance;
     bool registered;
@@ -128,6 +129,7 @@ struct plx_attach {
     struct plx_fault distrust;        /* what was seen of the last one whose header is damaged or
                                        * older; code 0: nothing */
     struct plx_fault unclaimed;       /* why the registry did not answer last; code 0: it did */
+    bool damage_claiming;             /* it did not, because it is damaged */
     struct plx_opened_vdi *clocks;    /* ATTACH-23: open disks, and what waits of them */
     uint64_t clocks_due_ns;      /* when a turn of the loop tells what waits; 0: nothing does */
     bool telling;                /* that is under way */

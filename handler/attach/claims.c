@@ -173,6 +173,7 @@ static void claim_extent(void *argument)
     *claim = answer;
     if (unclaimed.code)
         a->unclaimed = unclaimed;
+    a->damage_claiming |= a->claims_damaged;
     pthread_mutex_unlock(&a->claims_lock);
 }
 

@@ -55,6 +55,7 @@
 
 #define AGAIN_US 200000
 #define REBUILD "; 'parallax store rebuild-registry' takes over what the store says"
+#define RENAME "; opening it for writing sets it right, as 'parallax snap create' does"
 #define RECOVER "; the next opening of the store for writing sets it right"
 
 struct difference {
@@ -363,15 +364,15 @@ static int compare_extents(struct compare *c)
 static void compare_live(struct compare *c, const struct plx_registry_vdi *row,
                          const struct plx_vdi_info *vdi)
 {
-    const char *name = vdi->name;
+    const char *name = row->name;
     char parent[PLX_UUID_TEXT] = "";
 
     if (vdi->parent_seq)
         plx_uuid_text(&vdi->parent, parent);
-    if (strcmp(row->name, name) != 0) /* with an owner: COMPARE-6 */
+    if (strcmp(vdi->name, name) != 0) /* with an owner: COMPARE-6 */
         differs(c, row->owner ? PLX_FINDING_INFO : PLX_FINDING_ERROR, name,
-                "virtual disk %s is called %s in the registry%s", name, row->name,
-                row->owner ? RECOVER : REBUILD);
+                "virtual disk %s is called %s by its record%s", name, vdi->name,
+                row->owner ? RECOVER : RENAME);
     if (row->slot != vdi->slot)
         differs(c, PLX_FINDING_ERROR, name,
                 "virtual disk %s has slot %u on the store and %u in the registry" REBUILD, name,
@@ -507,22 +508,23 @@ static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *r
         return plx_registry_fault(c->registry, error, c->fault);
     if (!*ret_live) {
         if (!row.deleted && !row.owner)
-            differs(c, PLX_FINDING_ERROR, ret_vdi->name,
+            differs(c, PLX_FINDING_ERROR, row.name,
                     "virtual disk %s is deleted on the store and alive in the registry" REBUILD,
-                    ret_vdi->name);
+                    row.name);
         return 0;
     }
     /* COMPARE-5; read again, for it may have been closed since. */
     if (plx_door_is_back(&row, ret_vdi) && plx_vdi_read_info(c->store, slot, ret_vdi, NULL) == 0 &&
         plx_door_is_back(&row, ret_vdi)) {
-        differs(c, PLX_FINDING_ERROR, ret_vdi->name,
-                "virtual disk %s: its record is older than what was written last: %s",
-                ret_vdi->name, plx_door_older_advice(&row, advice));
+        differs(c, PLX_FINDING_ERROR, row.name,
+                "virtual disk %s: its record is older than what was written last: %s", row.name,
+                plx_door_older_advice(&row, advice));
         return 0;
     }
     compare_live(c, &row, ret_vdi);
-    snprintf(what, sizeof what, "virtual disk %s", ret_vdi->name);
-    error = check_instance(c, ret_vdi->owner, row.owner, ret_vdi->name, what);
+    memcpy(ret_vdi->name, row.name, sizeof ret_vdi->name); /* ATTACH-19 */
+    snprintf(what, sizeof what, "virtual disk %s", row.name);
+    error = check_instance(c, ret_vdi->owner, row.owner, row.name, what);
     if (!error)
         error = compare_labels(c, ret_vdi, id, row.owner != 0);
     return error ? error : compare_protection(c, ret_vdi, id);
@@ -582,9 +584,10 @@ static int compare_vdis(struct compare *c)
             !plx_door_is_there(c->store, &list[i])) /* else it is being made (ATTACH-3) */
             differs(c, PLX_FINDING_ERROR, list[i].name,
                     "virtual disk %s is in the registry, and slot %u of the store does not hold "
-                    "it: the device lost a write that it had acknowledged; restore the store; "
-                    "until then nothing of it is freed",
-                    list[i].name, list[i].slot);
+                    "it: the device lost a write that it had acknowledged; restore the store, or "
+                    "give the disk up by 'parallax vdi delete STORE/%s --lost'; until then nothing "
+                    "of it is freed",
+                    list[i].name, list[i].slot, list[i].name);
     error = compare_origins(c, list, count);
     free(list);
     return error;

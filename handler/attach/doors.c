@@ -10,8 +10,10 @@
  *                                           this one. A record of a higher epoch, or of this epoch
  *                                           with another owner, is of an owner unknown to the row.
  *         somebody has the lock             newer, since the holder writes the record.
- *     `written` may be unknown (0): then nothing is older, and only the id and an epoch taken over
- *     are compared.
+ *     `written` may be unknown (0), or of an epoch before the row's, where who had the lock since
+ *     did not write the record. Then the id and the epochs are compared: nobody has the lock, and
+ *     the record has a higher epoch than the row. Each epoch comes from the row, so the record is
+ *     newer.
  * DOORS-2  What disagrees decides what is refused:
  *         an older record                 this disk, until the operator accepts that state; the
  *                                         device lost a write
@@ -65,6 +67,22 @@ static int refuse_gone(const struct plx_registry_vdi *row, struct plx_fault *fau
                          row->name, row->name);
 }
 
+/* What the engine says of a slot that the store does not have stays. */
+static int refuse_damaged(struct plx_store *store, const struct plx_registry_vdi *row,
+                          struct plx_fault *fault)
+{
+    struct plx_store_info info;
+
+    plx_store_get_info(store, &info);
+    if (row->slot >= info.vdi_slots)
+        return PLX_ERR_CORRUPT;
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "virtual disk %.80s: both copies of its record (VDI slot %u) are damaged; "
+                         "restore the store, or give the disk up by 'parallax vdi delete "
+                         "STORE/%.80s --lost'",
+                         row->name, row->slot, row->name);
+}
+
 /* DOORS-3 */
 static bool is_unmade(const struct plx_registry_vdi *row)
 {
@@ -89,7 +107,7 @@ static int read_own(struct plx_store *store, const struct plx_registry_vdi *row,
                              "virtual disk %.80s is being created, or its creation was cut off",
                              row->name);
     if (error == PLX_ERR_CORRUPT)
-        return error;
+        return refuse_damaged(store, row, fault);
     return error ? refuse_gone(row, fault) : refuse_other(row, ret_info, fault);
 }
 
@@ -209,8 +227,12 @@ int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi 
     int error = plx_door_read(store, row, ret_info, fault);
 
     /* DOORS-1 */
-    if (error || !row->written.state || row->owner || row->epoch != row->written.epoch)
+    if (error || row->owner)
         return error;
+    if (ret_info->epoch > row->epoch)
+        return refuse_newer(row, fault);
+    if (!row->written.state || row->epoch != row->written.epoch)
+        return 0;
     if (ret_info->epoch > row->written.epoch || ret_info->record_state > row->written.state)
         return refuse_newer(row, fault);
     return 0;

@@ -87,6 +87,9 @@
  *     Whether the clock itself is in doubt, only its newest snapshot can tell then (WITNESS-7).
  * REBUILD-16  A disk whose trees or log cannot all be read is named. It stays as it is: what can be
  *     read of it can be saved, and it may have gone back as well.
+ * REBUILD-17  The name of a disk is the one in the old registry (ATTACH-19), unless its record may
+ *     have got one since: it has an epoch that the old registry has not given out, or that is in
+ *     doubt. What went back keeps its name there in any case: renaming it was told to somebody.
  * Threads: the caller's.
  * Crash story: a crash leaves the old registry or a blank one (REBUILD-2), and the file. The next
  *   call begins again, and removes it (rebuild_file.c). A blank one knows nothing of the clocks, so

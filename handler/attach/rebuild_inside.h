@@ -1,5 +1,5 @@
 /* rebuild_inside.h - what rebuild.c, rebuild_scan.c, rebuild_old.c, rebuild_disks.c,
- * rebuild_clock.c, rebuild_file.c and rebuild_ground.c share; the rules REBUILD-1 to REBUILD-16 are
+ * rebuild_clock.c, rebuild_file.c and rebuild_ground.c share; the rules REBUILD-1 to REBUILD-17 are
  * rebuild.c's. */
 #ifndef PLX_REBUILD_INSIDE_H
 #define PLX_REBUILD_INSIDE_H
@@ -25,6 +25,7 @@ struct rebuild {
     bool damaged;             /* REBUILD-2, REBUILD-5, REBUILD-6: the old one, where it was read */
     bool unread;              /* REBUILD-5: what was read of it last is damaged */
     bool knows;               /* what follows, and more: it can be read */
+    bool doubted;             /* the old one was, before the rebuild */
     bool outdated;            /* REBUILD-15: it is older than the store, or may be */
     int64_t old_row;
     struct plx_registry_vdi *old_vdis; /* live ones */

@@ -49,7 +49,7 @@ int plx_rebuilding_open_old(struct rebuild *r)
     r->rebuilt.unknown = !r->knows;
     if (r->knows) {
         r->old_row = row.id;
-        r->outdated = row.doubt[0] != 0;
+        r->outdated = r->doubted = row.doubt[0] != 0;
     }
     return 0;
 }

@@ -98,6 +98,17 @@ static void free_name(const struct rebuild *r, const struct plx_registry_vdi *ol
         memcpy(row->name, name, sizeof name);
 }
 
+/* REBUILD-17 */
+static void keep_name(const struct rebuild *r, const struct plx_vdi_info *vdi,
+                      const struct plx_registry_vdi *old, bool back, struct plx_registry_vdi *row)
+{
+    char why[160];
+
+    if ((back || (!r->doubted && vdi->epoch <= old->epoch)) &&
+        !plx_name_check("vdi", old->name, why, sizeof why)) /* another word is damage */
+        memcpy(row->name, old->name, sizeof row->name);
+}
+
 /* REBUILD-7. old: what was known of it; NULL: nothing. */
 static void keep_known(struct rebuild *r, const struct plx_vdi_info *vdi,
                        const struct plx_registry_vdi *old, struct plx_registry_vdi *row)
@@ -121,6 +132,8 @@ static void keep_known(struct rebuild *r, const struct plx_vdi_info *vdi,
         return;
     if (old)
         row->epoch = plx_max_u64(row->epoch, old->epoch);
+    if (old && !old->deleted)
+        keep_name(r, vdi, old, back, row);
     free_name(r, old, back, row);
     if (!back)
         return;

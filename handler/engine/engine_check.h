@@ -72,6 +72,9 @@ struct plx_check_options {
      */
     bool owned;
     bool (*leave_out)(void *context, uint32_t slot); /* NULL: looks at every disk */
+    /* What findings call a disk: the hook may replace what its record says. NULL: as in the record.
+     */
+    void (*name)(void *context, const struct plx_uuid *id, char name[PLX_NAME_MAX + 1]);
     /* Whether the extent's bitmap is not believed, so that nothing in it is ever freed. NULL: all
      * are believed. */
     bool (*disbelieved)(void *context, uint64_t extent);

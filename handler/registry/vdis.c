@@ -168,6 +168,30 @@ int plx_registry_import_vdis(struct plx_registry *reg, const struct plx_registry
 
 /* ---- Looking ----------------------------------------------------------------------------- */
 
+static void read_doubt(void *item, const struct plx_sql_value *columns)
+{
+    struct plx_registry_store *store = item;
+
+    plx_sql_copy(store->doubt, sizeof store->doubt, &columns[0]);
+}
+
+/* An older registry may lack a disk that the store has. */
+static int fail_missing(struct plx_registry *reg, int64_t store, const char *name)
+{
+    static const char get[] = "SELECT doubt FROM store WHERE id = ?1 AND doubt IS NOT NULL";
+    static const struct plx_sql_shape shape = {sizeof(struct plx_registry_store), read_doubt};
+    struct plx_sql statement = SQL(get, SQL_INT(store));
+    struct plx_registry_store row = {0};
+    const char *kind = reg->store[0] ? "virtual disk " : "";
+
+    if (!plx_sql_get(reg, &statement, &shape, &row))
+        return plx_sql_fail(reg, PLX_ERR_NOT_FOUND,
+                            "the registry has no %s%s, and the store is in doubt: %.300s%s", kind,
+                            plx_sql_named(reg, name), row.doubt, plx_registry_doubt_advice(&row));
+    return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "there is no %s%s; 'parallax vdi list' shows them",
+                        kind, plx_sql_named(reg, name));
+}
+
 int plx_registry_vdi_get(struct plx_registry *reg, int64_t store, const char *name,
                          struct plx_registry_vdi *ret_vdi)
 {
@@ -176,10 +200,7 @@ int plx_registry_vdi_get(struct plx_registry *reg, int64_t store, const char *na
     struct plx_sql statement = SQL(get, SQL_INT(store), SQL_TEXT(name));
     int code = plx_sql_get(reg, &statement, &vdi_shape, ret_vdi);
 
-    if (code == PLX_ERR_NOT_FOUND)
-        plx_sql_fail(reg, code, "there is no %s%s; 'parallax vdi list' shows them",
-                     reg->store[0] ? "virtual disk " : "", plx_sql_named(reg, name));
-    return code;
+    return code == PLX_ERR_NOT_FOUND ? fail_missing(reg, store, name) : code;
 }
 
 int plx_registry_vdi_get_by_id(struct plx_registry *reg, const char *id,

@@ -508,7 +508,7 @@ run_check() {
 }
 registry_edit demo.plx "UPDATE vdis SET name = 'other' WHERE name = 'clone'" # every other difference: test_compare.c
 run_check 5
-says out "is called other in the registry"
+says out "virtual disk other is called clone by its record; opening it for writing sets it right"
 run_check 5 --json
 [[ $(json findings) == *'"kind": "registry"'* ]] || die "no finding of kind registry"
 registry_edit demo.plx "UPDATE vdis SET name = 'clone' WHERE name = 'other'"

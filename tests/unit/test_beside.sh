@@ -431,7 +431,7 @@ exec {gate}>&-
 wait "$later"
 status=$?
 [[ $status == 5 ]] || die "exit status $status: $(<later.err)"
-grep -q "copies of the record are damaged" later.err || die "it does not say what is wrong: $(<later.err)"
+grep -q "copies of its record (VDI slot 0) are damaged" later.err || die "it does not say what is wrong: $(<later.err)"
 run 0 snap create hurt/other
 run 5 snap create hurt/web
 

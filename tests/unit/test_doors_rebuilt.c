@@ -404,6 +404,15 @@ static void forge_name(uint32_t slot, const char *name)
     record(slot, bytes, true);
 }
 
+/* Then the records' names count in a rebuild (REBUILD-17). */
+static void doubt_registry(void)
+{
+    struct plx_registry_store store;
+
+    store_row(&store);
+    OK(plx_registry_doubt(plx_attach_registry(attach), store.id, "it went back"));
+}
+
 /* Whatever names the records have, each disk can be reached behind a rebuild (REBUILD-10). */
 static void test_names(void)
 {
@@ -423,6 +432,7 @@ static void test_names(void)
     fill("zero-slot-1-1", 0, 4);
     OK(is_older("two", &row, &older));
     snprintf(name, sizeof name, "vdi-%s", row.id);
+    doubt_registry();
     close_attach();
     forge_name(1, "zero");
     forge_name(2, "two\033; rm");
@@ -433,6 +443,8 @@ static void test_names(void)
         CU_ASSERT(holds("zero-slot-1-1-slot-1-2", 0, 2));
         CU_ASSERT(holds(name, 0, 3));
         CU_ASSERT(holds("zero-slot-1-1", 0, 4));
+        if (i)
+            doubt_registry();
         close_attach();
     }
     /* Two names of which only the end would tell them apart, and the end is cut. */

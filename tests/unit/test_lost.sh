@@ -334,12 +334,15 @@ for byte in 0 165; do
     made
     run 0 vdi clone demo/b@one demo/clone
     overwrite $byte
-    run 5 gc demo
-    if [[ $byte == 0 ]]; then
-        says err "'parallax vdi delete demo/b --lost'"
-    fi
-    run 5 vdi delete demo/b --yes
-    run 5 vdi accept-older demo/b
+    for words in "gc demo" "vdi info demo/b" "vdi export demo/b out.raw --force" "vdi export demo/b@one out.raw --force" \
+        "snap create demo/b" "vdi delete demo/b --yes" "vdi accept-older demo/b" "vdi rename demo/b other" \
+        "rewind demo/b --to one"; do
+        # shellcheck disable=SC2086 # words
+        run 5 $words
+        says err "restore the store, or give the disk up by 'parallax vdi delete demo/b --lost'"
+    done
+    run 5 store check demo
+    says out "restore the store, or give the disk up by 'parallax vdi delete demo/b --lost'"
     run 4 vdi delete --lost demo/a --yes
     says err "without --lost"
     run 0 vdi delete --lost demo/b --yes

@@ -31,7 +31,15 @@ find demo/web --block 4096
 bisect demo/db --good three --bad one -- true
 store export-registry demo -
 vdi forget demo
+find demo/web --offset 900T
+find demo/web --offset 1k --length 900T
+store format new --volume new --size 4
+store add-volume demo new --size 5000
 WORDS
+run 2 find demo/web --offset 900T
+says err "the range begins behind the end of the disk"
+run 2 store format new --volume new --size 4
+says err "--size '4' is 4 bytes, and must be a multiple of 4096; write it as 64M, 1G or 2T"
 
 step "3: what is not there"
 for words in "vdi info demo/none" "snap delete demo/db@none" "store info none" "vdi import none demo/web"; do

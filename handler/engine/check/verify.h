@@ -251,6 +251,8 @@ int plx_verify_read(struct plx_verify *v, enum plx_io_kind kind, uint64_t addr, 
                     size_t bytes);
 #define PLX_NO_VBLOCK UINT64_MAX
 /* Reports a finding, unless the mode reports none; within an attempt it is kept first. */
+/* Gives the record, as it was read, the name that findings use (plx_check_options). */
+void plx_verify_name(const struct plx_verify *v, struct plx_vdi_record *record);
 void plx_verify_find(struct plx_verify *v, enum plx_finding_severity severity, const char *kind,
                      uint64_t addr, uint64_t vblock, const char *format, ...)
     __attribute__((format(printf, 6, 7)));

@@ -159,6 +159,12 @@ void plx_verify_find(struct plx_verify *v, enum plx_finding_severity severity, c
         tell(v, &finding);
 }
 
+void plx_verify_name(const struct plx_verify *v, struct plx_vdi_record *record)
+{
+    if (v->options->name)
+        v->options->name(v->options->context, &record->id, record->name);
+}
+
 bool plx_finding_leads_to_blocks(const struct plx_finding *finding)
 {
     static const char *const kinds[] = {"node", "log", "keyframe", "address"};

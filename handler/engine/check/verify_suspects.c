@@ -94,8 +94,10 @@ static bool user_stays(struct plx_verify *v, const struct plx_use *use,
 {
     uint8_t which;
 
-    return plx_vdi_record_read(v->store, use->slot, ret_record, &which, NULL) == 0 &&
-           ret_record->generation == use->generation;
+    if (plx_vdi_record_read(v->store, use->slot, ret_record, &which, NULL))
+        return false;
+    plx_verify_name(v, ret_record);
+    return ret_record->generation == use->generation;
 }
 
 static bool users_stay(struct plx_verify *v, const struct plx_use *uses, size_t count)

@@ -124,6 +124,8 @@ bool plx_verify_begin(struct plx_verify *v, struct plx_reading *reading)
         plx_verify_find(v, PLX_FINDING_ERROR, "record", plx_vdi_slot_addr(v->store, reading->slot),
                         PLX_NO_VBLOCK, "%s", why.text);
     v->record = begun ? &reading->record : NULL;
+    if (begun)
+        plx_verify_name(v, &reading->record);
     return begun;
 }
 
