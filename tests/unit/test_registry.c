@@ -18,6 +18,7 @@
 #include "registry/threshold.h"
 #include "registry/sql.h"
 #include "suite.h"
+#include "unit/cluster.h"
 #include "unit/fresh_registry.h"
 
 static struct plx_instance racers;
@@ -1058,6 +1059,11 @@ int main(void)
         {"a large store", test_large},
     };
     const struct suite_frame frame = {.before = setup, .after = teardown};
+    const struct suite_frame cluster = {start_nodes, stop_nodes, setup, teardown};
+
+    on_nodes = cluster_wanted() > 0;
+    if (on_nodes)
+        return cluster_is_possible() ? SUITE_RUN_IN(&cluster, "registry on nodes", tests) : 77;
 
     int failed = SUITE_RUN_IN(&frame, "registry", tests);
 
