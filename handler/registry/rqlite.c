@@ -415,7 +415,7 @@ int plx_rqlite_begin(struct plx_rqlite *rq, struct plx_fault *fault)
 {
     enum fate fate;
 
-    rq->until_ms = monotonic_ms() + CALL_MS;
+    rq->until_ms = monotonic_ms() + rq->call_ms;
     return rq->doubt ? seal(rq, &fate, fault) : 0;
 }
 

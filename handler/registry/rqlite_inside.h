@@ -111,7 +111,8 @@ void plx_answer_plain(const char *text, char *to, size_t size);
 /* A handle's driver (rqlite.c). */
 struct plx_rqlite {
     struct plx_nodes nodes;
-    uint64_t until_ms;      /* when the present call ends, monotonic (RQLITE-1) */
+    uint64_t call_ms;       /* how long a call may take */
+    uint64_t until_ms;      /* when the present one ends, monotonic (RQLITE-1) */
     int64_t client, number; /* the session, and its last change's number; client 0: none yet */
     bool doubt;             /* the change with that number may still be made (RQLITE-3) */
     bool lost;              /* an attempt of the present request may have been made unseen */

@@ -141,6 +141,7 @@ int plx_registry_open_rqlite(const char *const *addresses, size_t count, const c
 
     if (!rq)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening the registry");
+    rq->call_ms = CALL_MS;
     code = plx_nodes_open(addresses, count, &rq->nodes, fault);
     if (!code)
         code = open_database(rq, fault);

@@ -103,8 +103,8 @@ int plx_registry_vdi_create(struct plx_registry *reg, const struct plx_registry_
         SQL_MUST(insert, SQL_TEXT(vdi->id), SQL_INT(vdi->store), SQL_TEXT(vdi->name),
                  SQL_INT(vdi->size_bytes), SQL_INT(vdi->sector_size), SQL_ID(vdi->owner),
                  SQL_OPT(vdi->parent), SQL_INT(vdi->parent_seq),
-                 SQL_INT(vdi->created_ns ? vdi->created_ns : plx_sql_now()),
-                 SQL_INT(request), SQL_INT(slots)),
+                 SQL_INT(vdi->created_ns ? vdi->created_ns : plx_sql_now()), SQL_INT(request),
+                 SQL_INT(slots)),
         SQL_EVENT_VDI(reg, "vdi create", vdi->id),
         SQL_MUST(created, SQL_TEXT(vdi->id), SQL_INT(request)),
     };

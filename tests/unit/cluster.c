@@ -131,9 +131,8 @@ int cluster_leader(const struct cluster *cluster)
     for (unsigned i = 0; i < cluster->count && leader < 0; i++) {
         if (!cluster->pid[i] || ask(cluster->http[i], "/nodes?timeout=1s", NULL, &nodes) != 200)
             continue;
-        json_object_foreach(nodes, name, node)
-            if (json_is_true(json_object_get(node, "leader")))
-                leader = atoi(name + 1);
+        json_object_foreach(nodes, name, node) if (json_is_true(json_object_get(node, "leader")))
+            leader = atoi(name + 1);
         json_decref(nodes);
     }
     return leader;
