@@ -289,24 +289,36 @@ static void prepare(const struct plx_rqlite *rq, const struct plx_sql *batch, si
     plx_sending_own(sending, "DELETE FROM guard", NULL, 0); /* RQLITE-6 */
 }
 
-/* What an answer says of a change: made; or refused, as code, as run() returns it; or *ret_old: the
- * session's number was there already, or the session is gone. */
-static int judge(const struct plx_sending *sending, const struct plx_answer *answer, bool *ret_old,
-                 struct plx_fault *fault)
+/* What an answer says of a change. */
+enum verdict {
+    VERDICT_MADE,
+    VERDICT_REFUSED,
+    VERDICT_OLD,  /* its number was there already, or its session is gone */
+    VERDICT_PART, /* a part of it was left out (RQLITE-6) */
+};
+
+/* *ret_code: of a refusal, what run() returns. */
+static enum verdict judge(const struct plx_sending *sending, const struct plx_answer *answer,
+                          int *ret_code, struct plx_fault *fault)
 {
     size_t last = answer->count - 1;
+    bool guarded = answer->bad == last && sending->sent[last].guard &&
+                   plx_answer_fault(answer->error, fault) == PLX_ERR_INVALID; /* its CHECK */
 
     if (!answer->error)
-        return 0;
-    if (answer->count == sending->count) /* RQLITE-6 */
-        return plx_fault_set(fault, PLX_ERR_REGISTRY,
-                             "the registry is damaged, and a change was made in part");
-    *ret_old = last == SESSION_GUARD && answer->bad == last;
-    if (*ret_old)
-        return 0;
-    if (answer->bad == last && sending->sent[last].guard) /* RQLITE-5 */
-        return (int)sending->sent[last].statement + 1;
-    return plx_answer_fault(answer->error, fault);
+        return VERDICT_MADE;
+    if (answer->count == sending->count) {
+        *ret_code = plx_fault_set(fault, PLX_ERR_REGISTRY,
+                                  "the registry is damaged, and a change was made in part");
+        return VERDICT_PART;
+    }
+    if (guarded && last == SESSION_GUARD)
+        return VERDICT_OLD;
+    if (guarded) /* RQLITE-5 */
+        *ret_code = (int)sending->sent[last].statement + 1;
+    else
+        *ret_code = plx_answer_fault(answer->error, fault);
+    return VERDICT_REFUSED;
 }
 
 static void hand_up(const struct plx_sending *sending, const struct plx_answer *answer,
@@ -366,7 +378,7 @@ static int send_change(struct plx_rqlite *rq, const struct plx_sql *batch, size_
 {
     struct plx_sending sending = {0};
     struct plx_answer answer;
-    bool old = false, seen = false;
+    enum verdict verdict;
     int code;
 
     rq->number += 2; /* the one between is a seal's */
@@ -378,19 +390,20 @@ static int send_change(struct plx_rqlite *rq, const struct plx_sql *batch, size_
         plx_sending_done(&sending);
         return code;
     }
-    code = judge(&sending, &answer, &old, fault);
-    if (old) {
+    verdict = judge(&sending, &answer, &code, fault);
+    if (verdict == VERDICT_OLD) {
         code = look_back(rq, &answer, ret_over, fault);
-    } else if (code) {
+    } else if (verdict == VERDICT_REFUSED) {
         code = confirm(rq, code, fault);
-    } else {
+    } else if (verdict == VERDICT_MADE) {
         rq->doubt = false;
-        seen = true;
         hand_up(&sending, &answer, rows);
     }
     plx_answer_done(&answer);
     plx_sending_done(&sending);
-    return code || seen || *ret_over ? code : ask_again(rq, batch, count, rows, fault);
+    if (code || *ret_over || verdict == VERDICT_MADE)
+        return code;
+    return ask_again(rq, batch, count, rows, fault); /* an earlier attempt has made it */
 }
 
 static int change_rows(struct plx_rqlite *rq, const struct plx_sql *batch, size_t count,

@@ -75,7 +75,9 @@ static bool find_results(struct plx_answer *answer, size_t sent)
         answer->bad = i;
         answer->error = json_string_value(error);
     }
-    return answer->count == sent || answer->bad < answer->count;
+    /* A transaction that ends early ends at an error. */
+    return answer->count == sent ||
+           json_object_get(json_array_get(answer->results, answer->count - 1), "error");
 }
 
 enum plx_reply plx_answer_read(const char *text, size_t size, size_t sent, struct plx_answer *ret,

@@ -14,7 +14,7 @@
 #define CONNECT_MS 1000u
 #define PAUSE_MS 100u /* between two rounds over all addresses */
 /* RQLITE-8 */
-#define ANSWER_BYTES ((size_t)64 << 20)
+#define ANSWER_BYTES ((size_t)32 << 20)
 #define ROW_COLUMNS 16u
 #define ADDRESSES 9u
 #define ADDRESS_BYTES 256u

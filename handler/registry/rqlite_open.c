@@ -7,6 +7,10 @@
 #include "registry/rqlite_inside.h"
 #include "registry/schema.h"
 
+/* As SQLite keeps the text. */
+#define SESSIONS                                                                                   \
+    "requests (client INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL,"                 \
+    " seen_ns INTEGER NOT NULL) STRICT"
 #define EXECUTE "/db/execute?transaction&noparse&timeout=2s"
 
 /* What one look at the database says. */
@@ -26,11 +30,11 @@ static bool is_ours(const char *sql)
 static int look(struct plx_rqlite *rq, struct found *ret, struct plx_fault *fault)
 {
     static const struct plx_sql queries[] = {
-        {.text = "SELECT count(*) FROM sqlite_schema WHERE name <> 'requests'"
-                 " AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"},
+        {.text = "SELECT count(*) FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+                 " AND sql IS NOT 'CREATE TABLE " SESSIONS "'"},
         {.text = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name"
                  " IN ('migrations', 'volumes', 'extents', 'vdis')"},
-        {.text = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'requests'"},
+        {.text = "SELECT count(*) FROM sqlite_schema WHERE sql = 'CREATE TABLE " SESSIONS "'"},
         {.text = "SELECT foreign_keys FROM pragma_foreign_keys"},
         {.text = "SELECT sql FROM sqlite_schema WHERE type NOT IN ('table', 'index')"},
     };
@@ -88,9 +92,7 @@ static int recognise(struct plx_rqlite *rq, struct found *ret, struct plx_fault 
  * one breaks at a table or a row that is there. */
 static int migrate(struct plx_rqlite *rq, int64_t number, struct plx_fault *fault)
 {
-    static const char sessions[] =
-        "CREATE TABLE IF NOT EXISTS requests (client INTEGER PRIMARY KEY AUTOINCREMENT,"
-        " number INTEGER NOT NULL, seen_ns INTEGER NOT NULL) STRICT";
+    static const char sessions[] = "CREATE TABLE IF NOT EXISTS " SESSIONS;
     static const char note[] = "INSERT INTO migrations VALUES (?1, ?2)";
     struct plx_sending sending = {0};
     struct plx_answer answer;

@@ -347,6 +347,7 @@ static void test_strange(void)
         "{\"results\":[{\"columns\":[\"a\"],\"values\":[[\"\\u0000\"]]}]}",
         "{\"results\":[{\"columns\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7],\"values\":"
         "[[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7]]}]}",
+        "{\"results\":[{\"error\":\"x\"},{}]}",
         "{\"error\":\"\\u001b[2Jleader not found\"}",
     };
     struct plx_registry_vdi vdi = new_vdi(other, "web");
@@ -362,7 +363,7 @@ static void test_strange(void)
     proxy_plan(proxy, "/db/query", PROXY_ENDLESS, 0, 1000);
     hurry(CALL_MS);
     FAILS(REGISTRY, plx_registry_store_get(reg, "demo", &found));
-    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), "more than 64 MiB"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), "more than 32 MiB"));
 
     /* Fewer columns than are read, and more rows than there can be: no harm. */
     proxy_answer(proxy, "200 OK", "{\"results\":[{\"columns\":[\"a\"],\"values\":[[1]]}]}");
