@@ -4,36 +4,40 @@
  * may have been made, or be made later: a stopped node reads it when it goes on.
  *
  * RQLITE-1  A call asks one node at a time, one attempt after the other, the addresses in turn. An
- *     attempt ends after ATTEMPT_MS and a call after CALL_MS: curl's time-outs, beside rqlite's own
- *     (`timeout`). rqlite's `retries` is never asked for.
+ *     attempt ends after ATTEMPT_MS and a call after CALL_MS: curl's time-outs, beside rqlite's
+ *     own (`timeout`). rqlite's `retries` is never asked for.
  * RQLITE-2  A change is made at most once, however often and however late it arrives. A handle has
- * a session, a row of `requests` with a number. Each change has a higher number than all before it,
- * and its transaction begins by entering that. It is refused where the row is gone or has the
- * number already. rqlite never gives a session's number out twice (AUTOINCREMENT), so a session
- * that is gone never comes back. RQLITE-3  What became of a change is never guessed. Without an
- * answer it is sent again as it is. If its number is there, an earlier attempt has made it. A
- * refusal counts only if no earlier attempt is still on its way: then its number is used up first
- * (seal()), or turns out to be there. A call that ends without knowing returns REGISTRY, and the
- * handle's next call uses the number up before anything else. So whoever looks again sees what will
- * stay. RQLITE-4  When a change was made and its rows are lost, its SELECTs are asked again
- * (sql.h). A `must` among them that finds no row means that somebody has changed the same since:
- * REGISTRY. RQLITE-5  rqlite's transaction does not end when a statement finds nothing to change.
- * So a guard follows each `must`; it breaks a CHECK then (rqlite_batch.c). RQLITE-6  Nor does it
- * end (8.43.4) at a statement that cannot be prepared, or at one with RETURNING that breaks a
- * constraint: the rest is committed. So no RETURNING is sent. changes() is 0 before each `must`, so
- * one that was left out is noticed by its guard. The last statement always works, so an answer for
- * it says that the transaction was committed. With an error before it a part was left out, which
- * only a damaged schema can bring about: REGISTRY. RQLITE-7  Reads are linearizable. One that is
- * lost is asked again. RQLITE-8  An answer is bounded in size and checked in form as a whole before
- * anything of it is used (rqlite_answer.c). What is not rqlite's is REGISTRY, at once when all
- * addresses say so. RQLITE-9  A database is changed only after it was recognised as ours, or empty,
- * as in SQLITE-3 and SQLITE-9, and only where references are enforced (rqlite_open.c). Migrations
- * are one transaction. Whoever was late with it finds the schema there. RQLITE-10  A session goes
- * with its handle. Those of processes that died go when another session begins, SESSION_NS after
- * their last change. That is no lock: a handle that was idle for longer gets a new session, and all
- * requests of the old one are refused. Threads: one at a time per handle. Crash story: a change
- * that was sent is made as a whole or not at all, also after its sender's death. Whoever takes over
- * raises epochs and generations, which all statements compare.
+ *     a session, which is a row of `requests` with a number. Each change has a higher number than
+ *     all before it, and its transaction begins by entering that. It is refused where the row is
+ *     gone or has the number already. rqlite never gives out a session's number twice
+ *     (AUTOINCREMENT), so a session that is gone never comes back.
+ * RQLITE-3  What became of a change is never guessed. Without an answer it is sent again as it is.
+ *     If its number is there, an earlier attempt has made it. A refusal counts only if no earlier
+ *     attempt is still on its way. If one may be, the number is used up first (seal()), or turns
+ *     out to be there. A call that ends without knowing returns REGISTRY, and the handle's next
+ *     call uses the number up before anything else. So whoever looks again sees what will stay.
+ * RQLITE-4  When a change was made and its rows are lost, its SELECTs are asked again (sql.h). A
+ *     `must` among them that finds no row means that somebody has changed the same since:
+ *     REGISTRY.
+ * RQLITE-5  rqlite's transaction does not end when a statement finds nothing to change. So a guard
+ *     follows each `must`, which breaks a CHECK then (rqlite_batch.c).
+ * RQLITE-6  Nor does it end (8.43.4) at a statement that cannot be prepared, or at one with
+ *     RETURNING that breaks a constraint: the rest is committed. So no RETURNING is sent.
+ *     changes() is 0 before each `must`, so its guard notices when it was left out. The last
+ *     statement always works: an answer for it says that the transaction was committed. With an
+ *     error before it a part was left out, which only a damaged schema can bring about: REGISTRY.
+ * RQLITE-7  Reads are linearizable. One whose answer is lost is asked again.
+ * RQLITE-8  An answer is bounded in size, and checked in form as a whole before anything of it is
+ *     used (rqlite_answer.c). What is not rqlite's is REGISTRY, at once when all addresses say so.
+ * RQLITE-9  A database is changed only after it was recognised as ours, or empty, as in SQLITE-3
+ *     and SQLITE-9, and only where references are enforced (rqlite_open.c). Migrations are one
+ *     transaction. Whoever was late with it finds the schema there.
+ * RQLITE-10  A session goes with its handle. Those of processes that died go when another session
+ *     begins, SESSION_NS after their last change. That is no lock: a handle that was idle for
+ *     longer gets a new session, and all requests of the old one are refused.
+ * Threads: one at a time per handle.
+ * Crash story: a change that was sent is made as a whole or not at all, also after its sender's
+ *   death. Whoever takes over raises epochs and generations, which all statements compare.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,8 @@
  *
  * An answer that is good in form is an object with `results`: a list with an object for each
  * statement. Such an object has `error`, a text; or `values`, a list of rows, each a list of
- * numbers, texts and nulls that is as long as `columns`; or none of them. Threads: any. No state.
+ * numbers, texts and nulls that is as long as `columns`; or none of them.
+ * Threads: any. No state.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,8 +9,8 @@
  *   a change that is a `must`     the same, behind something that sets changes() to 0, then a guard
  *
  * A guard inserts a 0 into the table `guard`, whose CHECK refuses it, when something is missing.
- * Else it inserts nothing, so the table stays empty, and changes() is 0 behind it. Threads: any. No
- * state.
+ * Else it inserts nothing, so the table stays empty, and changes() is 0 behind it.
+ * Threads: any. No state.
  */
 #include <stdlib.h>
 #include <string.h>
