@@ -67,6 +67,8 @@ size_t plx_registry_lost_text(const struct plx_registry_lost *list, size_t count
 
 int plx_registry_lost_forget(struct plx_registry *reg, int64_t store, size_t *ret_count)
 {
+    /* Read while they are there. Asked again after a lost answer (sql.h) this finds no row, and the
+     * call says that it does not know. */
     static const char known[] =
         "SELECT slot, what = 'labels', coalesce(vdi, ''), why FROM lost WHERE store = ?1";
     static const char forget[] = "DELETE FROM lost WHERE store = ?1";
