@@ -76,9 +76,12 @@ int plx_registry_collection_begin(struct plx_registry *reg, int64_t store, uint6
         " VALUES (?1, 1, ?2, 'mark', ?4) ON CONFLICT (store) DO UPDATE SET"
         "  number = number + (number % 2 = 0), instance = ?2, begun_ns = ?4,"
         "  phase = iif(number % 2 = 0, 'mark', phase)"
-        " WHERE number % 2 = 0 OR instance IN (?2, ?3) RETURNING " COLUMNS;
+        " WHERE number % 2 = 0 OR instance IN (?2, ?3) RETURNING 0";
+    static const char begun[] =
+        "SELECT " COLUMNS " FROM collections WHERE store = ?1 AND instance = ?2";
     const struct plx_sql batch[] = {
         SQL_MUST(begin, SQL_INT(store), SQL_INT(instance), SQL_INT(dead), SQL_INT(plx_sql_now())),
+        SQL_MUST(begun, SQL_INT(store), SQL_INT(instance)),
     };
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), &shape, ret_collection);
 

@@ -257,12 +257,14 @@ int plx_registry_extent_take(struct plx_registry *reg, int64_t store, uint64_t n
                                "  generation = generation + (request_id IS NOT ?5)"
                                " WHERE store = ?1 AND no = ?2 AND type IN ('data', 'meta')"
                                " AND (owner IS ?3 AND states < ?6 OR request_id = ?5)"
-                               " RETURNING " EXTENT_COLUMNS;
+                               " RETURNING no";
+    static const char taken[] = "SELECT " EXTENT_COLUMNS " FROM extents WHERE request_id = ?1";
     uint64_t request = plx_id_random();
     struct plx_sql batch[] = {
         SQL_MUST(take, SQL_INT(store), SQL_INT(no), SQL_ID(owner), SQL_INT(instance),
                  SQL_INT(request), SQL_INT(PLX_STATES_NEVER)),
         SQL_EVENT_EXTENT(reg, "extent take", request),
+        SQL_MUST(taken, SQL_INT(request)),
     };
     struct plx_registry_extent now;
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), &extent_shape, ret_extent);

@@ -131,7 +131,6 @@ static int begin(struct plx_registry *reg, const struct plx_registry_lock *lock,
     free(labels);
     if (code)
         return code > 0 ? plx_lock_explain(reg, lock, PLX_ERR_REGISTRY) : code;
-    memmove(list, list + 1, --count * sizeof *list); /* drops the row of the first statement */
     *ret_kept = list;
     *ret_count = count;
     return 0;

@@ -98,6 +98,10 @@ int plx_lock_change(struct plx_registry *reg, const struct plx_registry_lock *lo
     return code > 0 ? plx_lock_explain(reg, lock, refused) : code;
 }
 
+/* The epoch of a lock that a call got, which its request_id proves. */
+static const char locked[] =
+    "SELECT epoch FROM vdis WHERE id = ?1 AND owner = ?2 AND request_id = ?3";
+
 int plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t instance,
                           struct plx_registry_lock *ret_lock)
 {
@@ -105,9 +109,11 @@ int plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t ins
         "UPDATE vdis SET owner = ?2, epoch = epoch + (owner IS NULL), request_id = ?3"
         " WHERE id = ?1 AND state = 'live'"
         " AND (owner IS NULL OR (owner = ?2 AND request_id = ?3)) RETURNING epoch";
+    uint64_t request = plx_id_random();
     struct plx_sql batch[] = {
-        SQL_MUST(lock, SQL_TEXT(id), SQL_INT(instance), SQL_INT(plx_id_random())),
+        SQL_MUST(lock, SQL_TEXT(id), SQL_INT(instance), SQL_INT(request)),
         SQL_EVENT_VDI(reg, "vdi lock", id),
+        SQL_MUST(locked, SQL_TEXT(id), SQL_INT(instance), SQL_INT(request)),
     };
     struct holder holder;
     uint64_t epoch;
@@ -208,9 +214,11 @@ int plx_registry_vdi_takeover(struct plx_registry *reg, const struct plx_registr
     static const char take[] = /* LOCK-2 */
         "UPDATE vdis SET owner = ?4, epoch = ?3 + 1, request_id = ?5 WHERE id = ?1"
         " AND ((owner = ?2 AND epoch = ?3) OR (owner = ?4 AND request_id = ?5)) RETURNING epoch";
+    uint64_t request = plx_id_random();
     struct plx_sql batch[] = {
-        SQL_MUST(take, SQL_LOCK(held), SQL_INT(instance), SQL_INT(plx_id_random())),
+        SQL_MUST(take, SQL_LOCK(held), SQL_INT(instance), SQL_INT(request)),
         SQL_EVENT_VDI(reg, "vdi takeover", held->vdi),
+        SQL_MUST(locked, SQL_TEXT(held->vdi), SQL_INT(instance), SQL_INT(request)),
     };
     uint64_t epoch;
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), &epoch_shape, &epoch);

@@ -67,9 +67,13 @@ size_t plx_registry_lost_text(const struct plx_registry_lost *list, size_t count
 
 int plx_registry_lost_forget(struct plx_registry *reg, int64_t store, size_t *ret_count)
 {
-    static const char forget[] =
-        "DELETE FROM lost WHERE store = ?1 RETURNING slot, what = 'labels', coalesce(vdi, ''), why";
+    /* Read while they are there. Asked again after a lost answer (sql.h) this finds no row, and the
+     * call says that it does not know. */
+    static const char known[] =
+        "SELECT slot, what = 'labels', coalesce(vdi, ''), why FROM lost WHERE store = ?1";
+    static const char forget[] = "DELETE FROM lost WHERE store = ?1";
     struct plx_sql batch[] = {
+        SQL_MUST(known, SQL_INT(store)),
         SQL(forget, SQL_INT(store)),
         SQL_EVENT(reg, "lost forget", "store", "what a rebuild could not read is given up"),
     };
@@ -77,9 +81,12 @@ int plx_registry_lost_forget(struct plx_registry *reg, int64_t store, size_t *re
     size_t count;
     int code = plx_sql_change_list(reg, batch, SQL_COUNT(batch), &lost_shape, &list, &count);
 
-    if (code)
+    if (code < 0)
         return code;
-    free(list);
+    if (code) /* nothing was lost, or is any more */
+        count = 0;
+    else
+        free(list);
     *ret_count = count;
     return 0;
 }

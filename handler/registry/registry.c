@@ -51,6 +51,21 @@ static int finish_open(struct plx_registry *reg, int code, struct plx_registry *
     return code;
 }
 
+int plx_sql_handle(const char *who, const struct plx_registry_ops *ops, void *driver,
+                   struct plx_registry **ret_reg, struct plx_fault *fault)
+{
+    struct plx_registry *reg = new_handle(who, fault);
+
+    if (!reg) {
+        ops->close(driver);
+        return PLX_ERR_NOMEM;
+    }
+    reg->ops = ops;
+    reg->driver = driver;
+    *ret_reg = reg;
+    return 0;
+}
+
 int plx_registry_open(const char *where, const char *who, struct plx_registry **ret_reg,
                       struct plx_fault *fault)
 {
@@ -359,7 +374,9 @@ int plx_sql_change(struct plx_registry *reg, const struct plx_sql *batch, size_t
     if (shape && !(sink.items = malloc(shape->size)))
         return plx_sql_fail(reg, PLX_ERR_NOMEM, "out of memory changing the registry");
     code = run(reg, true, batch, count, &sink);
-    PLX_ASSERT(sink.count <= 1);
+    if (code == 0 && sink.count > 1) /* the rows come from outside */
+        code = plx_sql_fail(reg, PLX_ERR_REGISTRY, "the registry gave %zu rows instead of one",
+                            sink.count);
     if (code == 0 && ret_item && sink.count) /* REGISTRY-1 */
         memcpy(ret_item, sink.items, shape->size);
     free(sink.items);

@@ -53,6 +53,11 @@ struct plx_registry;
  * refuses a newer one. */
 int plx_registry_open(const char *where, const char *who, struct plx_registry **ret_reg,
                       struct plx_fault *fault);
+/* Opens a registry on a cluster of rqlite nodes (rqlite.c), of which each address is one: http://
+ * or https://, HOST:PORT. They are asked in turn, any of them will do. An empty database gets the
+ * schema. In the library plx_rqlite. */
+int plx_registry_open_rqlite(const char *const *addresses, size_t count, const char *who,
+                             struct plx_registry **ret_reg, struct plx_fault *fault);
 /* Deletes a registry's file and SQLite's files beside it. Nobody may have it open. */
 void plx_registry_remove(const char *where);
 struct plx_region; /* region.h */

@@ -12,6 +12,12 @@
  *       SQL_EVENT_VDI(reg, "vdi resize", id),
  *   };
  *   code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+ *
+ * The rows that a batch hands up are those of its SELECTs. RETURNING only says to `must` that a
+ * statement has changed a row; it is the last clause of a statement. When an answer was lost on the
+ * way, a driver asks the SELECTs of a change again, by themselves (rqlite.c). So a SELECT in a
+ * change reads what the change has left, and finds it by the change's own request_id. It is a
+ * `must` unless no row is an answer, too.
  */
 #ifndef PLX_SQL_H
 #define PLX_SQL_H
@@ -34,7 +40,7 @@ struct plx_sql {
     const char *text; /* static: the driver finds the prepared statement by this address */
     bool must;        /* it must return a row, else the whole batch is rolled back */
     unsigned leaves;  /* n: skipped while less than 1/n of a region's pages is free; 0: never */
-    bool quiet;       /* its rows are not handed up */
+    bool quiet;       /* its rows are not handed up; nor are those of what is no SELECT */
     bool joined;      /* it belongs to the same change as the statement before it (kept.c) */
     size_t count;
     const struct plx_sql_value *args; /* ?1 and on */
@@ -87,7 +93,7 @@ struct plx_sql {
 #define SQL_COUNT(batch) (sizeof(batch) / sizeof(batch)[0])
 
 struct plx_registry_ops {
-    /* Runs the batch, as a transaction if `change`, and calls row for each row of each statement.
+    /* Runs the batch, as a transaction if `change`, and calls row for each row of each SELECT.
      * Returns 0, a negative code with *ret_fault set, or n when the n-th statement (from 1) must
      * return a row and did not. Unless it returns 0 or REGISTRY, nothing was changed.
      * A broken constraint is EXISTS (unique), BUSY (reference) or INVALID (check). */
@@ -129,6 +135,9 @@ struct plx_registry {
     struct plx_bytelock *locks;
 };
 
+/* Makes a handle of a driver that was opened, and closes the driver when there is no memory. */
+int plx_sql_handle(const char *who, const struct plx_registry_ops *ops, void *driver,
+                   struct plx_registry **ret_reg, struct plx_fault *fault);
 int plx_sqlite_open(const char *path, const struct plx_registry_ops **ret_ops, void **ret_driver,
                     struct plx_fault *fault);
 /* Copies the region; its device and locks stay the caller's. volume is a name for messages. */

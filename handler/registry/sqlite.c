@@ -282,6 +282,7 @@ int plx_sqlite_step(struct plx_sqlite *lite, const struct plx_sql *sql,
     struct plx_sql_value columns[COLUMNS_MAX];
     sqlite3_stmt *statement;
     size_t rows = 0, count;
+    bool hand_up;
     int result = plx_sqlite_prepare(lite, sql->text, &statement);
 
     if (result)
@@ -289,9 +290,10 @@ int plx_sqlite_step(struct plx_sqlite *lite, const struct plx_sql *sql,
     count = (size_t)sqlite3_column_count(statement);
     PLX_ASSERT(count <= COLUMNS_MAX);
     PLX_ASSERT(sql->count == (size_t)sqlite3_bind_parameter_count(statement));
+    hand_up = !sql->quiet && sqlite3_stmt_readonly(statement);
     result = bind_values(statement, sql);
     while (!result && (result = sqlite3_step(statement)) == SQLITE_ROW) {
-        if (!sql->quiet) {
+        if (hand_up) {
             fetch(statement, columns, count);
             row(context, columns, count);
         }

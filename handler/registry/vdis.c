@@ -95,14 +95,18 @@ int plx_registry_vdi_create(struct plx_registry *reg, const struct plx_registry_
         "INSERT INTO vdis (id, store, slot, name, size_bytes, sector_size, owner, epoch, parent,"
         "  parent_seq, created_ns, request_id)"
         " SELECT ?1, ?2, slot, ?3, ?4, ?5, ?6, ?6 IS NOT NULL, ?7, ?8, ?9, ?10 FROM (" FREE_SLOT
-        ") WHERE slot < ?11 RETURNING " VDI_COLUMNS;
+        ") WHERE slot < ?11 RETURNING id";
+    static const char created[] =
+        "SELECT " VDI_COLUMNS " FROM vdis WHERE id = ?1 AND request_id = ?2";
+    uint64_t request = plx_id_random();
     struct plx_sql batch[] = {
         SQL_MUST(insert, SQL_TEXT(vdi->id), SQL_INT(vdi->store), SQL_TEXT(vdi->name),
                  SQL_INT(vdi->size_bytes), SQL_INT(vdi->sector_size), SQL_ID(vdi->owner),
                  SQL_OPT(vdi->parent), SQL_INT(vdi->parent_seq),
-                 SQL_INT(vdi->created_ns ? vdi->created_ns : plx_sql_now()),
-                 SQL_INT(plx_id_random()), SQL_INT(slots)),
+                 SQL_INT(vdi->created_ns ? vdi->created_ns : plx_sql_now()), SQL_INT(request),
+                 SQL_INT(slots)),
         SQL_EVENT_VDI(reg, "vdi create", vdi->id),
+        SQL_MUST(created, SQL_TEXT(vdi->id), SQL_INT(request)),
     };
     int code = check_vdi(reg, vdi);
 
@@ -262,7 +266,9 @@ int plx_registry_vdis_takeover(struct plx_registry *reg, uint64_t dead, uint64_t
 {
     static const char take[] =
         "UPDATE vdis SET epoch = epoch + (owner = ?1), owner = ?2, request_id = ?3"
-        " WHERE owner = ?1 OR (owner = ?2 AND request_id = ?3) RETURNING " VDI_COLUMNS;
+        " WHERE owner = ?1 OR (owner = ?2 AND request_id = ?3)";
+    static const char taken[] =
+        "SELECT " VDI_COLUMNS " FROM vdis WHERE owner = ?1 AND request_id = ?2";
     static const char event[] =
         "INSERT INTO events (time_ns, who, what, subject, detail)"
         " SELECT ?1, ?2, 'vdi takeover', id, name || ': slot ' || slot || ', owner ' || owner"
@@ -272,6 +278,7 @@ int plx_registry_vdis_takeover(struct plx_registry *reg, uint64_t dead, uint64_t
         SQL(take, SQL_INT(dead), SQL_INT(instance), SQL_INT(request)),
         SQL_EXTRA(event, SQL_INT(plx_sql_now()), SQL_TEXT(reg->who), SQL_INT(instance),
                   SQL_INT(request)),
+        SQL(taken, SQL_INT(instance), SQL_INT(request)),
     };
     int code =
         plx_sql_change_list(reg, batch, SQL_COUNT(batch), &vdi_shape, (void **)ret_list, ret_count);

@@ -2,10 +2,13 @@
 #include "folder.h"
 #include "unit/fresh_registry.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "cluster.h"
 #include "place.h"
 
 char directory[64];
@@ -13,7 +16,8 @@ struct plx_paths paths;
 struct plx_registry *reg;
 struct plx_registry_store store;
 struct plx_fault fault;
-bool in_region;
+bool in_region, on_nodes;
+static struct cluster nodes;
 char registry_path[160];
 
 int say(int code)
@@ -27,6 +31,8 @@ int say(int code)
 int open_registry(const char *path, const char *who, struct plx_registry **ret_reg,
                   struct plx_fault *ret_fault)
 {
+    if (on_nodes)
+        return cluster_open(&nodes, who, ret_reg, ret_fault);
     return in_region ? place_registry_open(path, who, ret_reg, ret_fault)
                      : plx_registry_open(path, who, ret_reg, ret_fault);
 }
@@ -43,7 +49,25 @@ void open_here(void)
 {
     OK(plx_paths_init(&paths, directory, &fault));
     snprintf(registry_path, sizeof registry_path, "%s/registry.db", directory);
+    if (on_nodes) /* the file whose bytes instances lock */
+        close(open(registry_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     OK(open_registry(registry_path, "test", &reg, &fault));
+}
+
+int start_nodes(void)
+{
+    return !cluster_start(&nodes, cluster_wanted(), true);
+}
+
+int stop_nodes(void)
+{
+    cluster_stop(&nodes);
+    return 0;
+}
+
+void empty_nodes(void)
+{
+    CU_ASSERT_FATAL(cluster_wipe(&nodes));
 }
 
 struct plx_registry_store make_store(const char *name, unsigned volumes, uint64_t extents)
@@ -68,6 +92,8 @@ struct plx_registry_store make_store(const char *name, unsigned volumes, uint64_
 void setup(void)
 {
     CU_ASSERT_FATAL(folder_make("registry", directory));
+    if (on_nodes)
+        empty_nodes();
     open_here();
     store = make_store("demo", 2, 8);
 }

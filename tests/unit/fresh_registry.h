@@ -14,6 +14,7 @@ extern struct plx_registry *reg;
 extern struct plx_registry_store store;
 extern struct plx_fault fault;
 extern bool in_region; /* the registry is in a region of the file */
+extern bool on_nodes;  /* it is on rqlite nodes, and the file is empty */
 extern char registry_path[160];
 
 #define OK(call) CU_ASSERT_EQUAL_FATAL(say(call), 0)
@@ -25,6 +26,10 @@ int open_registry(const char *path, const char *who, struct plx_registry **ret_r
 void close_registry(struct plx_registry *opened);
 void open_here(void);
 struct plx_registry_store make_store(const char *name, unsigned volumes, uint64_t extents);
+/* Around a suite on rqlite nodes, of which there are cluster_wanted(). */
+int start_nodes(void);
+int stop_nodes(void);
+void empty_nodes(void);
 /* Around each test. */
 void setup(void);
 void teardown(void);

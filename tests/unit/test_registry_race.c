@@ -8,6 +8,7 @@
 
 #include "registry/sqlite_inside.h"
 #include "suite.h"
+#include "unit/cluster.h"
 #include "unit/fresh_registry.h"
 
 /* A handle must not be open across fork(): children of a process with one would share its locks. */
@@ -412,6 +413,8 @@ static int open_fresh(struct plx_registry *own, int n)
 
 static void test_create_race(void)
 {
+    if (on_nodes)
+        empty_nodes();
     CU_ASSERT_EQUAL(race(12, open_fresh), 12);
 }
 
@@ -437,6 +440,13 @@ int main(void)
         {"a turn after giving up", test_given_up_waits},
     };
     const struct suite_frame frame = {.before = setup, .after = teardown};
+    const struct suite_frame cluster = {start_nodes, stop_nodes, setup, teardown};
+
+    on_nodes = cluster_wanted() > 0;
+    if (on_nodes)
+        return cluster_is_possible()
+                   ? SUITE_RUN_IN(&cluster, "registry on nodes, several at once", tests)
+                   : 77;
 
     int failed = SUITE_RUN_IN(&frame, "registry, several at once", tests);
 
