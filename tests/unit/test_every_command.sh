@@ -162,7 +162,7 @@ interrupt() {
     local at
     seen=0
     : >errs
-    for at in 1 2 3 5 8 13 21 34 55 89 144 233 377; do signalled 2 $at "$@"; done
+    for at in 1 2 3 5 8 13 21 34 55 89 144 233 377 450 610; do signalled 2 $at "$@"; done
     ((seen)) || die "parallax $* was never interrupted"
 }
 interrupt snap list ok/many --all
