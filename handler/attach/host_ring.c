@@ -34,6 +34,7 @@
 #include "attach/attach_inside.h"
 #include "attach/volumes.h"
 #include "engine/base/plain.h"
+#include "registry/host_word.h"
 
 #define NAMES_SHOWN 3u
 
@@ -67,7 +68,7 @@ static int refuse_away(const struct plx_ring_members *members,
                        const struct plx_ring_member_seen *away, const char *store,
                        struct plx_fault *fault)
 {
-    char paths[2 * PLX_HOST_RING_WORD + 2] = "", host[PLX_WORD_TEXT];
+    char paths[2 * PLX_HOST_RING_WORD + 2] = "", host[PLX_HOST_WORD];
     const char *path = end_of(away->path);
     unsigned there = 0;
     bool lost;
@@ -90,7 +91,8 @@ static int refuse_away(const struct plx_ring_members *members,
         "machine, 'parallax ring create %s%s --from %.80s --i-checked-it-is-off%s' "
         "takes the ring over%s",
         path > away->path ? "..." : "", path, away->super.host_name, store, paths,
-        plx_ring_host_word(&away->super, host), lost ? " --i-checked-the-other-is-lost" : "",
+        plx_host_word(away->super.host_name, &away->super.host, host),
+        lost ? " --i-checked-the-other-is-lost" : "",
         lost ? "; if the other member is not lost for good, give its "
                "path instead of the last word"
              : "");

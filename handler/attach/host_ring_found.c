@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "attach/attach_inside.h"
+#include "registry/host_word.h"
 
 /* ---- What is given ---- */
 
@@ -131,7 +132,7 @@ static bool is_named(const char *from, const struct plx_ring_super *super)
 static int refuse_other(struct creation *c, const struct plx_ring_member_seen *member)
 {
     const char *name = member->super.host_name;
-    char word[PLX_WORD_TEXT];
+    char word[PLX_HOST_WORD];
 
     if (!c->options->from)
         return plx_fault_set(c->fault, PLX_ERR_UNCONFIRMED,
@@ -139,8 +140,9 @@ static int refuse_other(struct creation *c, const struct plx_ring_member_seen *m
                              "--i-checked-it-is-off: %.100s is a member of its ring of store %s, "
                              "and may hold writes that the store lacks; the ring becomes this "
                              "host's, with these writes",
-                             name, plx_ring_host_word(&member->super, word), member->path,
-                             c->known.store);
+                             name,
+                             plx_host_word(member->super.host_name, &member->super.host, word),
+                             member->path, c->known.store);
     return plx_fault_set(c->fault, PLX_ERR_INVALID,
                          "nothing was changed: %.150s is a member of host %s's ring of store %s, "
                          "not of %.64s's",

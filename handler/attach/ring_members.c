@@ -23,6 +23,7 @@
 #include "attach/attach_inside.h"
 #include "attach/volumes.h"
 #include "device/bytelock.h"
+#include "registry/host_word.h"
 
 void plx_ring_members_close(struct plx_ring_members *members)
 {
@@ -173,23 +174,12 @@ bool plx_ring_member_is_ours(const struct plx_ring_member_seen *member,
     return strcmp(host, paths->host) == 0;
 }
 
-const char *plx_ring_host_word(const struct plx_ring_super *super, char ret_word[PLX_WORD_TEXT])
-{
-    const char *name = super->host_name;
-    char plain[4 * sizeof super->host_name];
-
-    if (name[0] && strcmp(plx_plain(name, plain, sizeof plain), name) == 0)
-        return plx_plain_word(name, ret_word, PLX_WORD_TEXT);
-    plx_uuid_text(&super->host, ret_word);
-    return ret_word;
-}
-
 void plx_ring_members_check_host(struct plx_ring_members *members, const struct plx_paths *paths,
                                  const char *store)
 {
     for (unsigned i = 0; i < members->count; i++) {
         struct plx_ring_member_seen *member = &members->member[i];
-        char word[PLX_WORD_TEXT];
+        char word[PLX_HOST_WORD];
 
         if (!member->problem.code && !plx_ring_member_is_ours(member, paths)) /* RING_MEMBERS-3 */
             plx_fault_set(&member->problem, PLX_ERR_RING_AWAY,
@@ -198,7 +188,7 @@ void plx_ring_members_check_host(struct plx_ring_members *members, const struct 
                           "--i-checked-it-is-off' takes the ring over",
                           member->path, member->super.host_name, store,
                           member->super.members > 1 && !member->super.alone ? " PATH" : "",
-                          plx_ring_host_word(&member->super, word));
+                          plx_host_word(member->super.host_name, &member->super.host, word));
     }
 }
 

@@ -14,7 +14,6 @@
 #define PLX_RING_MEMBERS_H
 
 #include "device/patience.h"
-#include "engine/base/plain.h"
 #include "engine/ring/ring.h"
 
 struct plx_paths;
@@ -58,9 +57,6 @@ void plx_ring_members_check(struct plx_ring_members *members, const char *ring);
  * over. The text says how; store: what it is called here. */
 void plx_ring_members_check_host(struct plx_ring_members *members, const struct plx_paths *paths,
                                  const char *store);
-/* The host that a ring names, for a command that is advised: its name as a word, or its id where
- * nobody can type the name. */
-const char *plx_ring_host_word(const struct plx_ring_super *super, char ret_word[PLX_WORD_TEXT]);
 bool plx_ring_member_is_ours(const struct plx_ring_member_seen *member,
                              const struct plx_paths *paths);
 /* Opens the ring that lies on the members without a problem; one must be there. The members stay
