@@ -347,7 +347,8 @@ static const struct plx_ring_super *find_taker(const struct needed *n,
     for (unsigned i = 0; i < own->members.count; i++) {
         const struct plx_ring_member_seen *member = &own->members.member[i];
 
-        if (!member->problem.code && !plx_ring_member_is_ours(member, n->paths))
+        if ((!member->problem.code || member->problem.code == PLX_ERR_RING_AWAY) &&
+            !plx_ring_member_is_ours(member, n->paths))
             return &member->super;
     }
     return NULL;

@@ -231,9 +231,8 @@ int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi 
         return error;
     if (ret_info->epoch > row->epoch)
         return refuse_newer(row, fault);
-    if (!row->written.state || row->epoch != row->written.epoch)
-        return 0;
-    if (ret_info->epoch > row->written.epoch || ret_info->record_state > row->written.state)
+    if (row->written.state && row->epoch == row->written.epoch &&
+        ret_info->record_state > row->written.state)
         return refuse_newer(row, fault);
     return 0;
 }
