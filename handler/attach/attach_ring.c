@@ -435,7 +435,6 @@ bool plx_attach_ring_saw(struct plx_attach *a, const struct plx_registry_vdi *ro
                          struct plx_registry_written *ret_written)
 {
     struct plx_ring_position newest = {.epoch = 0};
-    struct plx_known_ring known;
     struct plx_vdi_info info;
     int error;
 
@@ -443,11 +442,8 @@ bool plx_attach_ring_saw(struct plx_attach *a, const struct plx_registry_vdi *ro
     error = plx_vdi_read_info(a->store, row->slot, &info, NULL);
     plx_attach_unlock(a);
     if (error || info.epoch >= granted || plx_ring_is_marked(&info.mark) ||
-        plx_known_ring_get(&a->paths, a->known.identity, &known, NULL))
-        return false;
-    plx_known_ring_done(&known);
-    if (take_ring(a, false, NULL))
-        return false; /* nobody can tell */
+        take_ring(a, false, NULL))
+        return false; /* nobody can tell where there is no ring */
     plx_attach_lock(a);
     error = plx_ring_newest(a->ring.ring, &info.id, &newest, NULL);
     plx_attach_unlock(a);
