@@ -1,6 +1,6 @@
 /* reclaim_write.c - step 5 of reclaim.c: finds the blocks and nodes that come free, and writes the
- * stretch of log again without the snapshots that go (RECLAIM-1 to RECLAIM-4, RECLAIM-8,
- * RECLAIM-10).
+ * stretch of log again without the snapshots that go (RECLAIM-1, RECLAIM-2, RECLAIM-3,
+ * RECLAIM-4, RECLAIM-8, RECLAIM-10).
  *
  * work() reads the stretch once, batch by batch, and does both at the same time: versions.c follows
  * which version of each block lived from when to when, and rewrite.c takes the new records. Three

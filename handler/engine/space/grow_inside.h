@@ -1,4 +1,4 @@
-/* grow_inside.h - what superblock.c, newstore.c and grow.c share. GROW-1 to GROW-11 are defined in
+/* grow_inside.h - what superblock.c, newstore.c and grow.c share. GROW-1 to GROW-12 are defined in
  * grow.c.
  */
 #ifndef PLX_GROW_INSIDE_H
