@@ -41,13 +41,25 @@
  *     volumes open to write (VOLUMES-6). Volume 0 may have been replaced by a copy while it was in
  *     use: the copy's counter stands still, and its locks are free, while those who opened the
  *     store before write to the volumes that both name.
- * TENANCY-10  A look is one reading of the home page. A write goes to the store within GAP_NS (2 s)
- *     after the last good look began, by a clock that goes on while the machine sleeps. A slow
- *     device may need longer than GAP_NS for one look, so by this rule no write could ever go.
- *     There a second rule applies: a write goes if a look began after the write came, ended well,
- *     and began less than SLOW_NS (5 s) ago. A host that takes the store over writes the page after
- *     our look. If the store may be open, that host then waits SLOW_NS before it writes anything
- *     else (TENANCY-3). So our write was handed to the device before the other host's.
+ * TENANCY-10  A look is one reading of the home page; a good one finds this host there. A write or
+ *     flush goes to the store in two cases, by a clock that goes on while the machine sleeps:
+ *     (a) the last good look began less than GAP_NS (2 s) ago;
+ *     (b) it began less than SLOW_NS (5 s) ago, and after the write came.
+ *     Why a write of either case is handed to the device before another host's: the other host
+ *     writes the page after our look has read it, or the look would have seen that. It finds "open"
+ *     there, which is durable before our first write. So it waits SLOW_NS before it writes anything
+ *     else (TENANCY-3), and that is at least 5 s after our look began.
+ *     Why (a) has 2 s and not 5: a write is let go by the clock, and reaches the device later: at
+ *     the end of the turn, after other threads, over a network. (a) leaves 3 s for that. With 5 s,
+ *     a machine that wakes up 4.9 s after its last look would let go of all that it has, 0.1 s
+ *     before the other host may write. 2 s are also enough against a host that had read the page
+ *     before we set "open", and wrote it after our look: that one waits SETTLE_NS, 2 s. Against it
+ *     (b) proves nothing.
+ *     Why (b) exists: a look that takes GAP_NS or longer is too old for (a) when it ends. By (a)
+ *     alone no write would ever go to such a device.
+ *     Why (b) asks for a look that began after the write came: (b) may leave no time for delays. So
+ *     it is only for writes that waited for this very look. What comes later waits for another one.
+ *     Nor can (b) be the only rule: each write would wait for a look of its own.
  *     The clock is asked when the write goes: what a thread noted before a pause says nothing
  *     afterwards. A process that is stopped between that and io_submit() still writes the few
  *     blocks that it was about to: only a fence of the device itself rules that out.

@@ -14,32 +14,36 @@
  *     over the other slot. So a torn write never hits the only durable copy of the record (INV-2).
  * KEYFRAME-3  A snapshot that is kept can always be opened, from the last key frame that the log
  *     announces before it. Readers here or in other processes may be using that key frame, so its
- *     nodes must stay. While a snapshot is held or open, no other key frame takes that place.
+ *     nodes must stay. A snapshot that is held or open keeps this key frame as long (RECLAIM-6).
  *     With key frames K1 and K2 and snapshots 5 to 7 this means:
  *
- *       log          K1 announced ... 5 ... position of K2 ... 6 ... K2 announced ... 7
- *       opened from                   K1                       K1                     K2
+ *      log          K1 announced ... 5 ... position of K2 ... 6 ... K2 announced ... 7
+ *      opened from                   K1                       K1                     K2
  *
- *     If K1 has been let go, because history begins later, the record's oldest key frame takes its
- *     place. What follows for writing K2 over K1:
- *       - K2 is announced only when the record that names it is durable.
- *       - Nodes of K1 that K2 has replaced are freed only after K2's announcement is in the log,
- *         after every operation that may read them has ended (KEYFRAME-4), and only if no snapshot
- *         lies between K1's position and that announcement. (A snapshot between K1's position and
- *         K1's announcement is read through the key frame before K1. It is counted all the same,
- *         because the record tells only K1's position.)
- *         Otherwise, or if the announcement fails, they stay until that history is let go
- *         (reclaim.c).
- *       - K1's replaced nodes are also kept while the record names K1 as the oldest key frame, even
- *         if no snapshot lies in between. That happens: a snapshot is logged while K2 is written,
- *         so K2's record keeps K1, and then the snapshot's batch fails (LOG-4).
- *       - The last key frame of a disk that is closed is the exception: it is not announced, and
- *         the nodes that it replaces are freed at once. Nothing is logged behind it (KEYFRAME-5),
- *         and the next opening announces it before anything else.
- *       - If no snapshot is kept when K2 is written, history begins with K2 (op->alone is set).
- *         From this decision until the announcement the log holds snapshots back. Otherwise a
- *         snapshot in between would be opened from K1 before the record flips, and from K2
- *         afterwards.
+ *     If K1 has been let go, because history begins later, the record's oldest key frame is read in
+ *     K1's place. K2 is announced only when the record that names K2 is durable. Some nodes of K1
+ *     have been replaced in K2's tree. Whether they are freed is decided when K2's announcement is
+ *     in the log; for the last key frame of a disk that is closed, as soon as its record is
+ *     durable:
+ *
+ *      what holds then                                                   K1's replaced nodes
+ *      K2's announcement failed                                          stay
+ *      no snapshot was kept when K2 was written (`alone`)                are freed
+ *      else: the record names K1 as the oldest key frame                 stay
+ *      else: a snapshot was taken since K1's position                    stay
+ *      none of these                                                     are freed
+ *
+ *     They are freed only after every operation that may read them has ended (KEYFRAME-4). Nodes
+ *     that stay are freed when that history is let go (reclaim.c). The cases need some words:
+ *     - The last key frame of a disk that is closed is not announced. Nothing is logged behind it
+ *       (KEYFRAME-5), so no snapshot can follow, and the next opening announces it first.
+ *     - `alone`: history begins with K2. From this decision until the announcement, the log holds
+ *       snapshots back. A snapshot that was logged in between would be opened from K1 before the
+ *       record flips, and from K2 afterwards.
+ *     - K1 may be the oldest key frame though no snapshot is left behind it: a snapshot is logged
+ *       while K2 is written, so K2's record keeps K1, and then the snapshot's batch fails (LOG-4).
+ *     - A snapshot between K1's position and K1's announcement is read through the key frame before
+ *       K1. It counts all the same, because the record tells only K1's position.
  *     A rewind (rewind.c) writes a key frame whose tree does not follow from the log before it, so
  *     no reader may replay the log across its position. The log's next record is therefore a REWIND
  *     record, which announces that key frame. If it cannot be logged, the disk stops. If a crash

@@ -25,13 +25,18 @@
  * VDI-5  The registry decides a disk's name, and the record repeats it. Whoever opens the disk says
  *     what the registry has, and every record that is written from then on has that name.
  * Loop: calls are synchronous; the disk's loop runs meanwhile.
- * Crash story: see the steps. Opening changes nothing until the record flips: what it writes before
- *   are the same bytes in the same places (VDI-1, REPLAY-4), which may be torn. Bytes that were
- *   durable stay the same however the write is torn. Bytes that were not durable could have been
- *   lost in a power cut anyway: then the record's other slot counts, or the log ends earlier, yet
- *   not before its durable mark. Nobody else writes there: the owner is this instance, or dead.
- *   Closing is a key frame whose record names no owner (KEYFRAME-5).
- *   Creating is told in vdi_create.c.
+ * Crash story: see the steps. Until the record flips, an opening changes nothing that the next
+ *   opening goes by. What it writes before is of two kinds:
+ *   - The same bytes in the same places, of the record's slot and of the log (VDI-1, REPLAY-4).
+ *     Nobody else writes there: the owner is this instance, or dead. Such a write may be torn.
+ *     Bytes that were durable stay the same however it is torn. Bytes that were not durable could
+ *     have been lost in a power cut anyway: then the record's other slot counts, or the log ends
+ *     earlier, yet not before its durable mark.
+ *   - New bytes that nothing names before the flip: the key frame's nodes, in blocks that were
+ *     free, and bitmaps in which these blocks and the missing log segments are used. A crash leaves
+ *     leaks.
+ *   Closing is a key frame whose record names no owner (KEYFRAME-5). Creating is told in
+ *   vdi_create.c.
  */
 #include <stdio.h>
 #include <stdlib.h>

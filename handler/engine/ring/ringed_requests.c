@@ -8,16 +8,20 @@
  * RINGED_REQUESTS-2  Reads and flushes never wait here. A LABEL waits for its own snapshot only.
  *     The thread that deletes snapshots may be waiting for that label, and draining may be waiting
  *     for the room which that thread makes (REQUEST-1).
- * RINGED_REQUESTS-3  A new size, or a change that the store promises no room (RINGED_APPEND-5),
- *     goes to the disk itself. The ring waits until all that came before it is drained, snapshots
- *     too. Then it passes the change on, which gets the store's own answer, as without a ring.
- *     Changes behind it wait until it has ended and the automatic snapshot that follows it has its
- *     number. Three things follow. Each record lies within the disk as the store knows it. Each
- *     instant has the size of its time. And a change that makes room never waits for the draining
- *     of one that lacks room. A change is passed on only while the ring is on. Until then a promise
- *     is asked for again in each turn; with that promise it begins as any other change.
- *     The writes directly behind it may be refused a promise, too. Those are passed to the disk at
- *     once, beside it, so a full store has many writes under way, as without a ring. That is not
+ * RINGED_REQUESTS-3  A new size, or a change that gets no promise of blocks from the store
+ *     (RINGED_APPEND-5), goes to the disk itself:
+ *     1. The change waits until all that came before it is drained, snapshots too. As long as it
+ *        waits, and the ring is on, each turn asks the store for the promise again. With the
+ *        promise the change becomes records like any other.
+ *     2. It is passed to the disk, but only while the ring is on. It gets the store's own answer,
+ *        as without a ring.
+ *     3. Changes behind it wait until it has ended. On a disk that takes a snapshot of each batch
+ *        or write, they also wait until that snapshot has its number.
+ *     So each record lies within the disk as the store knows it. Each snapshot shows the size that
+ *     the disk had then. And a change that makes room never waits for the draining of one that
+ *     lacks room.
+ *     The writes directly behind such a change may get no promise, too. They are passed to the disk
+ *     at once, beside it, so a full store has many writes under way, as without a ring. That is not
  *     done beside a new size, on a disk that takes a snapshot of each batch or write, or while an
  *     extent has been asked for: with that extent the write may still become a record. CHANGES_KEEP
  *     of the disk's operations stay free for reads and flushes.
