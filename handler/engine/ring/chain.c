@@ -1,42 +1,44 @@
 /* chain.c - what is appended to a disk's chain, made durable, done, and released.
  *
- * CHAIN-1  Group commit: while a batch of the chain is being written, what comes waits for the next
- *     one, unless it is enough for one by itself (plx_ring_batch_enough()): then several batches
- *     are written at once, and become durable in any order. A batch is written to all members of
- *     the set.
- * CHAIN-2  A segment has records of one disk, one epoch and one proof, which its batches repeat. So
- *     each proof begins a segment, and nothing is ever written over what an earlier opening has
- *     left. The header is written along with the segment's first batch, in one transfer; a proof's
- *     first one by itself. A proof is of one opening, so equal proofs are of one future.
+ * CHAIN-1  Group commit: while a batch of the chain is being written, items wait for the next one.
+ *     Items that are enough for a batch by themselves (plx_ring_batch_enough()) do not wait. Then
+ *     several batches are written at once, and become durable in any order. A batch is written to
+ *     all members of the set.
+ * CHAIN-2  A segment has records of one disk, one epoch and one proof, which each of its batches
+ *     repeats. So each proof begins a segment, and nothing is written over what an earlier opening
+ *     left. The header is written along with the segment's first batch, in one transfer. A header
+ *     with a new proof is written alone. A proof is drawn at random, anew at each opening and each
+ *     time the ring is turned on. So two segments with one proof come from the same history of this
+ *     ring.
  * CHAIN-3  A batch is durable when a flush that began after it had been written has ended, on all
  *     members of the set, and all batches before it in the chain are durable. A batch, or a header,
- *     calls a record durable only if the record was done when it was formed, so it was durable on
- *     every member of the set in the superblocks. That holds even if a member was lost since. A
- *     scan may still find and believe the lost member, and data read from a disk whose flush failed
- *     proves nothing.
+ *     calls a record durable only if the record was done when it was formed. So the record was
+ *     durable on every member of the set in the superblocks. That rule holds after the loss of a
+ *     member, too. A scan may still find and believe the lost member, and what is read from a disk
+ *     whose flush failed proves nothing.
  * CHAIN-4  Items are done in order, each when its batch is durable. After the loss of a member,
  *     that waits until the new set is durable on the survivor and in the disk's mark (MEMBER-2).
  * CHAIN-5  A segment is free when all its records were released, never before.
  * CHAIN-6  One free segment is kept for each chain that has none, so a disk that cannot drain may
  *     fill the rest of the ring but never blocks another disk.
- * CHAIN-7  Nothing is appended before the disk's record names the chain's proof. The newest segment
- *     whose durable header carries a proof that the record may name is kept, even when all its
- *     records are released and the chain is closed, because that proof distinguishes the ring from
- *     its older copies (PARTS-3). While it is unknown whether the record names the old proof or the
- *     new one, both are kept. If the ring has no other segment, the chain goes on in that one: its
- *     header's sector has the proof before and after. The header goes by itself then: it shows what
- *     the batches showed that are overwritten behind it (SCAN_JUDGE-5).
- * CHAIN-8  A batch of a few records is written from their own memory, if that is aligned, without a
- *     copy. So an item is not done, nor failed, before the transfers of its batch have ended on all
- *     members: from then on its memory is its owner's again.
- * CHAIN-9  Cancelled items leave a gap in the numbering, so no further batch is formed: its records
+ * CHAIN-7  Nothing is appended before the disk's record names the chain's proof. That proof tells
+ *     the ring from its older copies (PARTS-3). So of each proof that the record may name, the old
+ *     one or the new one, the newest segment with a durable header is kept, even when all its
+ *     records are released and the chain is closed. If the ring has no other segment, the chain
+ *     goes on in that one. Then the header is written alone and first; its one sector has the proof
+ *     before and after. It repeats up to which record all was durable, because the batches that
+ *     said so are overwritten next (SCAN_JUDGE-5).
+ * CHAIN-8  A batch of a few records is written from the memory of its items, if that is aligned,
+ *     without a copy. So an item is not done, nor failed, before the transfers of its batch have
+ *     ended on all members: from then on that memory is its owner's again.
+ * CHAIN-9  Cancelled items leave a gap in the numbering, so no further batch is formed. Its records
  *     would be stored under the cancelled items' numbers but acknowledged under their own.
  * Loop: the ring's; nothing here blocks.
- * Crash story: a torn or lost batch was never done, nor was any behind it. Batches behind it may be
- *   whole on the medium; the chain of hashes does not lead to them. What lies behind them was left
- *   by others, and has another proof or lower numbers. A header without its batch is a claim
- *   without records, which a segment of a later epoch overrules. A header with a proof that no
- *   record names is nobody's.
+ * Crash story: a torn or lost batch was never done, nor was any batch behind it. Batches behind it
+ *   may be whole on the medium; the chain of hashes does not lead to them. What lies further behind
+ *   was left by earlier users of the segment, and has another proof or lower numbers. A header
+ *   without a batch begins no records, and a segment of a later epoch overrules it. A header with a
+ *   proof that no disk's record names is nobody's.
  */
 #include "engine/ring/ring_inside.h"
 

@@ -1,15 +1,16 @@
 /* member.c - a ring's devices: transfers, superblocks in two slots, and sets: who is a member.
  *
- * MEMBER-1  A slot of a superblock is overwritten only while the other slot is durable, which its
- *     mirror copy proves; without one, what was read is written again where it lies and flushed.
+ * MEMBER-1  A slot of a superblock is overwritten only while the newer state, in the other slot, is
+ *     durable. A mirror copy of it proves that. Without one, the newer slot is written again as it
+ *     was read, and flushed.
  * MEMBER-2  A member whose write or flush failed is out of the set, and nothing is sent to it any
- *     more. The survivor notes a new set, and the old one as its ancestor. Only when that is
- *     durable on the survivor is anything done that the lost member may lack (CHAIN-4).
+ *     more. The survivor's superblock gets a new set, and the old set as its ancestor. Only when
+ *     that is durable is any record done that the lost member may lack (CHAIN-4).
  * MEMBER-3  Without a survivor the ring has stopped for good (`sticky`).
  * Loop: the ring's.
- * Crash story: before the new set is durable, both members have the same one, and the lost member
- *   has all records that were done or called durable (CHAIN-3). Afterwards its set is an ancestor
- *   of the survivor's, so the lost member is set aside when it comes back.
+ * Crash story: before the new set is durable, both members have the same set, and the lost member
+ *   has all records that were done or called durable (CHAIN-3). Afterwards the lost member's set is
+ *   an ancestor of the survivor's, so that member is set aside when it comes back.
  */
 #include <stdio.h>
 

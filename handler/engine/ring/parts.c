@@ -1,15 +1,15 @@
 /* parts.c - a ring's segments: whose they are, by their headers; freed; forgotten.
  *
- * PARTS-1  After opening, a segment is free only if each member's header says so, or the chain of
- *     the disk that a header names was scanned and does not need it. Until then it is unknown which
- *     of a disk's records are on the store.
+ * PARTS-1  After opening, a segment is free only in two cases: the header of each member says so;
+ *     or the chain of the disk that a header names was scanned, and does not need the segment.
+ *     Until then it is unknown which of that disk's records are on the store.
  * PARTS-2  A segment of which no member has a header that can be believed is never used: it may
  *     hold what was acknowledged.
  * PARTS-3  A ring is believed for a disk only if each of its members has the proof that the disk's
- *     mark names: else it is a copy that was made before that mark, or a member that was not there.
- *     A member is accepted all the same if its header is damaged where another member's header has
- *     the proof: that shows damage, not an old copy. Nothing is written before this check, so a
- *     refused ring is refused again.
+ *     mark names. A member without it is a copy that was made before the mark was set, or was away
+ *     then. One kind of member is accepted without it: its header of a segment is damaged, and
+ *     another member's header of that segment has the proof. That shows damage, not an old copy.
+ *     Nothing is written before this check, so a refused ring is refused again.
  * Loop: the ring's. Calls are synchronous.
  * Crash story: forgetting rewrites headers one by one; what is left of them is forgotten again.
  */

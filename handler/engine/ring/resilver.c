@@ -1,24 +1,27 @@
 /* resilver.c - a member is added to a ring that goes on with one of two.
  *
- * RESILVER-1  Until it has all that the survivor has, a new member has no superblock. Then it gets
- *     one that says that it is joining, with a set that is new with each attempt, so that what an
- *     earlier attempt left is never taken for it. One flush makes both durable, the superblock and
- *     what was copied: by itself the former does not count (RING-5).
- * RESILVER-2  The survivor's superblock with the same set is what makes it a member: before, the
- *     ring is the survivor's, which is alone; afterwards both have all (RING-5).
+ * RESILVER-1  A new member has no superblock until it has all that the survivor has. Its first
+ *     superblock says that it is joining. That superblock has a set that is new with each attempt,
+ *     so what an earlier attempt left is never taken for this one. One flush makes the superblock
+ *     and the copied segments durable together. That is enough, because a member that is joining
+ *     does not count by itself (RING-5).
+ * RESILVER-2  Then the survivor's superblock gets the same set. That write makes the new device a
+ *     member. Before it, the ring is the survivor's alone; after it, both have everything (RING-5).
  * RESILVER-3  No batch is written until the new member's superblock no longer says that it is
- *     joining. Otherwise, if the survivor were lost then, the new member could not be opened alone
- *     (RING-5), although it has every acknowledged record.
+ *     joining. Otherwise the survivor could be lost after such a batch, and the new member could
+ *     not be opened alone (RING-5), although it has every acknowledged record.
  * RESILVER-4  A segment to which a write has ended since its copying began is copied again. When
- *     few are left, no batch is formed until the end, and no scan is under way.
+ *     few such segments are left, no batch is formed and no scan begins until resilvering has
+ *     ended.
  * RESILVER-5  If a block of the survivor cannot be read, resilvering fails, except in a free
  *     segment, whose contents are not needed.
- * The marks on the store need not have the new set: they have an ancestor of it, whose set nobody
+ * The marks on the store need not name the new set. They name a set that is an ancestor of the new
+ *   one, and only these two members descend from it (compare MEMBER-2).
  * else has (compare MEMBER-2).
  * Loop: the ring's; nothing here blocks, but for plx_ring_resilver().
  * Crash story: until the survivor's superblock is written, the new device has no superblock or one
- *   that says joining, and an opening sets it aside. Afterwards the two are mirrors; no record is
- *   done between the two states.
+ *   that says joining, and an opening sets the device aside. Afterwards the two are mirrors. No
+ *   record is done between these two states.
  */
 #include "engine/ring/ring_inside.h"
 

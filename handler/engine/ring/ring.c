@@ -1,30 +1,34 @@
 /* ring.c - rings made, opened and closed; turns; records read back.
  *
  * RING-1  A ring that is opened to write has its superblock written anew first, in both slots, on
- *     all its members: what a lost member is left with later is a slot away (MEMBER-1).
- * RING-2  One of two members is enough only if its set is its own already, or by the operator's
- *     word. Then its new set is durable before anything else is written (member.c).
- * RING-3  Two members are a mirror only if their sets are equal. Else one that is an ancestor's is
- *     set aside. If neither is, each went on without the other, and nobody can tell which one
- *     counts.
+ *     all its members. So when a member is lost later, the survivor's new set needs one write and
+ *     one flush (MEMBER-1).
+ * RING-2  One of two members is enough to write only if its superblock says that it is alone, or by
+ *     the caller's word: the operator's, or that this member lacks nothing. By that word it gets a
+ *     new set, which is durable before anything else is written (member.c).
+ * RING-3  Two members are a mirror only if their sets are equal. If one set is an ancestor of the
+ *     other, the member with the ancestor is set aside. If neither is, each member went on without
+ *     the other, and nobody can tell which one counts.
  * RING-4  A turn is never entered twice, and never blocks.
- * RING-5  A member that is joining counts only beside one of the same set that is not alone: that
- *     one's superblock was the end of its copying (RESILVER-2). By itself it never counts.
+ * RING-5  A member that is joining counts only beside a member with the same set that does not call
+ *     itself alone. Writing that one's superblock was the end of the copying (RESILVER-2). By
+ *     itself, a member that is joining never counts.
  * RING-6  A ring that is opened to write leaves room to count on from each member's generation
- *     (format.h): the set changes later, when a member is lost or added, and what is written then
- *     must pass the gate again. A generation without that room begins anew. It only tells which of
- *     a member's two slots is newer, so a ring that was forged or damaged so need not be refused,
- *     with the writes on it.
- * RING-7  Of a member that failed beside the survivor it is known that the survivor has all that it
- *     holds and that was acknowledged. Of one that was missing, and is left by the operator's word,
- *     nobody knows. So the superblock says that the ring has left a member that way, for as long as
- *     the ring lasts: any such member may come back at any time.
- * RING-8  A ring becomes another host's at an opening, by one member's superblock after the other.
- *     If that is cut off, its members name two hosts. So whoever uses a ring asks each member whose
- *     it is (RING_MEMBERS-3), and takes the ring over again.
+ *     (format.h). The set changes later, when a member is lost or added, and the superblock that is
+ *     written then must pass the gate again. A generation without that room begins anew. It only
+ *     tells which of a member's two slots is newer. So a ring that was forged or damaged in this
+ *     way need not be refused, together with the writes on it.
+ * RING-7  A member may fail while the survivor is there. Then the survivor has everything on the
+ *     failed member that was acknowledged. But a member may also be missing at an opening, and be
+ *     left behind by the operator's word. Then nobody knows what it has. So the superblock says
+ *     that a member was left that way, for as long as the ring lasts, because that member may come
+ *     back at any time.
+ * RING-8  At an opening a ring becomes another host's, by the superblock of one member after the
+ *     other. If that is cut off, the members name two hosts. So whoever uses a ring asks each
+ *     member whose it is (RING_MEMBERS-3), and takes the ring over again.
  * Loop: this is the ring's part of the caller's loop.
- * Crash story: creating a ring erases old superblocks first and writes the new ones last. A crash
- *   leaves no ring, or a superblock on the first member alone, which is refused.
+ * Crash story: creating a ring erases the old superblocks first and writes the new ones last. A
+ *   crash leaves no ring, or a superblock on the first member alone, and such a ring is refused.
  */
 #include "engine/ring/ring_inside.h"
 

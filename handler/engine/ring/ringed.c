@@ -15,54 +15,59 @@
  *    state     waits for                                    mark   changes     drains
  *  1 OFF       plx_ringed_turn()                            none   the disk's  -
  *  2 QUIET     changes that the disk was handed to end      none   wait        -
- *  3 FLUSH     them to be durable                           none   wait        -
+ *  3 FLUSH     these changes to be durable                  none   wait        -
  *  4 PROVE     the ring to have a new proof                 none   wait        -
  *  5 MARK      the record to name the ring, in both slots   either wait        -
  *  6 ON        plx_ringed_turn(), or the ring to stop       set    the ring's  yes
- *  7 SLOW      1 MiB to be left                             set    the ring's  yes
- *  8 EMPTY     nothing to be left                           set    wait        yes
+ *  7 SLOW      1 MiB to be left on the ring                 set    the ring's  yes
+ *  8 EMPTY     the ring to be empty                         set    wait        yes
  *  9 UNMARK    the record to name no ring; then OFF         either wait        -
  *    STOPPED   the disk to be closed                        any    fail        -
  * A disk whose record has a mark already is opened in QUIET. It keeps that mark up to MARK, and
  * drains in PROVE if the ring has no room for the proof.
  *
- * RINGED-1  Nothing is acknowledged by the ring before the disk's record names it, as it is now:
- *     this ring, its set of members, and a proof that it has got just before (FRONT-2). That goes
- *     for a disk that had a mark when it was opened, too. So each setting of the mark makes all
- *     copies of the ring old that were made before it, and they are refused for good.
- * RINGED-2  A change is acknowledged when its records are durable on all members of the ring, and
- *     so is all that came before. If the disk has stopped by then, it is not: the ring may not be
- *     the one that counts any more.
- * RINGED-3  While the disk has a mark, its changes become records. One that goes to the disk itself
- *     (RINGED_REQUESTS-3) does so when the store has all records, and there are no new ones until
- *     it has ended. Whenever the mark is set or removed, there is an instant at which no change is
- *     in progress, in the ring or in the disk. So the changes from before that period, the records
- *     and what came between them, and the changes from after it have one order.
- * RINGED-4  The mark goes only when the store has all that was acknowledged. If the ring stops, the
- *     acknowledged records are drained from memory, or from the ring where it can be read. Then
- *     requests that the ring has not acknowledged are passed to the disk as ordinary requests.
- *     While there is a mark, no such request gets a record number: with a position beyond the
- *     ring's end, the ring would look like an older copy of itself. When the mark is removed, the
- *     position is raised to the disk's epoch and the last number given. The ring may still have
- *     records of these requests, and records behind a hole of an earlier epoch. With the raised
- *     position neither counts as newer than the store (RINGED-10).
+ * RINGED-1  Nothing is acknowledged by the ring before the disk's record names the ring as it is
+ *     now: its id, its set of members, and a proof that it has got just before (FRONT-2). That is
+ *     so for a disk that had a mark when it was opened, too. So whenever the mark is set, all
+ *     copies of the ring that were made before become old, and they are refused for good.
+ * RINGED-2  A change is acknowledged when its records, and all before them, are durable on all
+ *     members of the ring. If the disk has stopped by then, the change is not acknowledged: the
+ *     ring may not be the one that counts any more.
+ * RINGED-3  While the disk has a mark, its changes become records. A change that goes to the disk
+ *     itself (RINGED_REQUESTS-3) does so when the store has all records, and no new record is made
+ *     until that change has ended. Whenever the mark is set or removed, there is an instant at
+ *     which no change is in progress, in the ring or in the disk. So all changes have one order:
+ *     those from before the mark, the records and the changes between them, and those from after
+ *     it.
+ * RINGED-4  The mark goes only when the store has all that was acknowledged. If the ring stops,
+ *     three steps lead there:
+ *     1. The acknowledged records are drained from memory, or from the ring where it can be read.
+ *     2. The mark is removed. The same key frame raises the position to the disk's epoch and the
+ *        last number given. The ring may still have records that it never acknowledged, and records
+ *        of an earlier epoch that lie behind a hole. With the raised position neither counts as
+ *        newer than the store (RINGED-10).
+ *     3. Requests that the ring has not acknowledged are passed to the disk as ordinary requests.
+ *     While there is a mark, the position is not raised over these requests. With a position beyond
+ *     the ring's last record, the ring would look like an older copy of itself (SCAN_JUDGE-5).
  * RINGED-5  The store has the newest contents of every block that is not in the index.
  * RINGED-6  Within an epoch of the disk the numbers of its records go on. So a chain stays open
- *     while its disk is, on or off, or else the ring forgets the disk (plx_ring_forget()) before
- *     it has another chain: what is left of one chain would look like the other.
- * RINGED-7  What the ring has behind the store's position is taken as it is, in order, or the disk
- *     is not opened with it: snapshots follow each other, and all lies within the disk.
- * RINGED-8  `since` is the epoch in which the disk got its mark, however often it was opened since:
- *     all records of these epochs are claimed.
+ *     while its disk is, whether the ring is on or off. Otherwise the ring forgets the disk
+ *     (plx_ring_forget()) before the disk has another chain: what is left of the first chain would
+ *     look like the second one.
+ * RINGED-7  All records that the ring has behind the store's position are taken, in order, or the
+ *     disk is not opened with the ring. They have to fit: number follows number, snapshot follows
+ *     snapshot, and all blocks lie within the disk.
+ * RINGED-8  `since` in the mark is the epoch in which the disk got its mark. It stays when the disk
+ *     is opened again. So the mark claims all records from that epoch on.
  * RINGED-9  A request that waits for the mark to be removed does not wait for ever. When writing
  *     the record has failed ATTEMPTS_MAX times, the request fails, as it would without a ring. The
  *     ring goes on trying to remove the mark.
- * RINGED-10  A disk without a mark does not use a ring with records of it that are newer than its
- *     position. They were given up while the ring was away, or the store was put back to an older
- *     state, and the newer one needs them. They stay as they are until the operator discards them,
- *     or the disk has used another ring, which gives it a newer position.
- * RINGED-11  Draining that somebody waits for may be interrupted, but not while the mark goes: that
- *     is one write, and the ring is to forget the disk behind it (RINGED-6).
+ * RINGED-10  A disk without a mark does not use a ring that has records of it which are newer than
+ *     its position. Either they were given up while the ring was away. Or the store was put back to
+ *     an older state, and the newer store needs them. They stay as they are until the operator
+ *     discards them, or the disk has used another ring, which gives it a newer position.
+ * RINGED-11  Draining that somebody waits for may be interrupted, but not while the mark is being
+ *     removed: that is one write, and the ring is to forget the disk behind it (RINGED-6).
  * Loop: the store's; a disk's turn never blocks. Calls of ringed.h are synchronous.
  * Crash story: what was acknowledged is on the ring, and the store says so. The store has a prefix
  *   of it. In state OFF, and until the mark is durable, the store has everything. A crash while the

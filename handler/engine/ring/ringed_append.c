@@ -13,20 +13,20 @@
  * RINGED_APPEND-1  Changes of overlapping blocks take their places in the order in which they came:
  *     a change holds its range from its arrival until all its records have their numbers. So the
  *     old contents that it reads have all changes before it.
- * RINGED_APPEND-2  A record is in the index as soon as it has its number, so the next one that
- *     completes a block with old contents sees it. It is acknowledged only when the ring says so.
- *     What the ring has not acknowledged when it stops is handed to the disk as it came.
- * RINGED_APPEND-3  Memory is asked for when a window is made. Without any, the request waits, and
- *     makes that window from its beginning when it is tried again: what is drained gives memory
- *     back.
- * RINGED_APPEND-4  A snapshot has the number that follows the newest one, and a time later than
- *     that. If nothing has changed since, the newest one is the answer, as without a ring.
+ * RINGED_APPEND-2  A record is in the index as soon as it has its number, so the next change that
+ *     completes a block with old contents sees it. The change is acknowledged only when the ring
+ *     says that it is done. What the ring has not acknowledged when it stops is handed to the disk
+ *     as it came.
+ * RINGED_APPEND-3  Memory is asked for when a window is made. If there is none, the request waits,
+ *     and later makes that window again from its beginning. What is drained gives memory back.
+ * RINGED_APPEND-4  A snapshot gets the number behind that of the newest snapshot, and a later time.
+ *     If nothing has changed since the newest one, that one is the answer, as without a ring.
  * RINGED_APPEND-5  A change becomes records only if the store has promised the blocks that draining
- *     all of them needs (ALLOC-8). Each record of blocks takes its part of that when it is
- *     appended, and keeps it until the store has it; what is left is given back when the operation
- *     ends. A change without that promise goes to the disk itself (RINGED_REQUESTS-3). So the only
- *     records that ever wait for blocks are those that an opening found on the ring. Metadata is
- *     not promised: key frames make the room for it (reserve.c).
+ *     all of them needs (ALLOC-8). When a record of blocks is appended, it takes its part of the
+ *     promise, and keeps it until the store has the record. What is left is given back when the
+ *     operation ends. A change without a promise goes to the disk itself (RINGED_REQUESTS-3). So
+ *     the only records that ever wait for blocks are those that an opening found on the ring.
+ *     Metadata is not promised: key frames make the room for it (reserve.c).
  * Loop: the disk's; never blocks.
  * Crash story: chain.c's. What has no acknowledgement may be found or not.
  */

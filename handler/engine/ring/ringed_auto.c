@@ -11,12 +11,12 @@
  * RINGED_AUTO-1  These are all of the rule and its constants. What is done then is what a user's
  *     word would do (ringed.c): so a crash meets nothing new.
  * RINGED_AUTO-2  The norm is what was usual while the ring was off. It follows the last LEARN looks
- *     or so that found a change under way. What is above it teaches nothing, so that trouble that
- *     lasts does not become usual before the ring is turned on. But the first LEARN looks count
- *     whatever they find: if the store is always that slow, its slowness is no reason to enable the
- *     ring.
- * RINGED_AUTO-3  Turning on holds changes until the store has all that came before. If it fails, it
- *     is not tried again for RETRY_NS.
+ *     or so that found a change under way. A look that finds the store slow, by the table, teaches
+ *     nothing. So trouble that lasts does not become usual before the ring is turned on. But the
+ *     first LEARN looks count whatever they find: if the store is always that slow, its slowness is
+ *     no reason to turn the ring on.
+ * RINGED_AUTO-3  Turning on holds changes up until the store has all that came before. If turning
+ *     on fails, it is not tried again for RETRY_NS.
  * Loop: the store's; a look costs a walk along the disk's operations, every LOOK_NS.
  * Crash story: nothing is written here. What was usual is learned anew.
  */

@@ -2,18 +2,18 @@
  *
  * RINGED_DRAIN-1  Records are carried in order, none left out, and only those that are durable on
  *     the ring. Otherwise the store could hold a record that the ring then loses, and the ring
- *     would give its number to another record. The next one is carried when the one before has its
- *     place in the log's order (FRONT-3). At most half of the disk's operations carry; the rest is
- *     left to reads.
- * RINGED_DRAIN-2  When one fails, all behind it fail as well. When all have ended, it begins anew
- *     with the first that failed, after a wait that doubles from attempt to attempt. So a store
- *     that is full or away costs nothing while it is. A record whose data cannot be written three
- *     times, to other blocks each time, stops the disk: nothing behind it could ever be carried. So
- *     does one for which there is no room to be had because another host has the store.
- * RINGED_DRAIN-3  A record is gone, from the index too, only when its carried item is durable on
+ *     would give its number to another record. A record is carried only when the one before it has
+ *     its place in the log's order (FRONT-3). At most half of the disk's operations carry records;
+ *     the rest is left to reads.
+ * RINGED_DRAIN-2  When carrying a record fails, all records behind it fail as well. When all have
+ *     ended, draining begins anew with the first record that failed, after a wait that doubles from
+ *     attempt to attempt. So a store that is full or away costs nothing while it is. Two failures
+ *     stop the disk, for nothing behind such a record could ever be carried: data that cannot be
+ *     written three times, to other blocks each time; and a store that another host has.
+ * RINGED_DRAIN-3  A record is dropped, from the index too, only when its carried item is durable on
  *     the store (FRONT-3).
- * RINGED_DRAIN-4  A record that cannot be read back from the ring any more stops the disk, and how
- *     many are lost is told. The mark stays, and so does what is on the ring.
+ * RINGED_DRAIN-4  If a record cannot be read back from the ring any more, the disk stops, and is
+ *     told how many records are lost with it. The mark stays, and so does what is on the ring.
  * RINGED_DRAIN-5  While requests wait for the ring, a turn carries no more than a window or so. So
  *     what the ring is to write, or has written, does not wait behind work for the store.
  * Loop: the disk's; never blocks.

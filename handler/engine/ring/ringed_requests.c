@@ -3,8 +3,8 @@
  * ringed_append.c.
  *
  * RINGED_REQUESTS-1  While the ring is being turned on or off, changes wait here, in order of
- *     arrival. So there is an instant at which the disk has all that was acknowledged, and its mark
- *     is set or goes at such an instant.
+ *     arrival. So there is an instant at which the disk has all that was acknowledged. At such an
+ *     instant its mark is set or removed.
  * RINGED_REQUESTS-2  Reads and flushes never wait here. A LABEL waits for its own snapshot only.
  *     The thread that deletes snapshots may be waiting for that label, and draining may be waiting
  *     for the room which that thread makes (REQUEST-1).
@@ -25,27 +25,34 @@
  *     done beside a new size, on a disk that takes a snapshot of each batch or write, or while an
  *     extent has been asked for: with that extent the write may still become a record. CHANGES_KEEP
  *     of the disk's operations stay free for reads and flushes.
- * RINGED_REQUESTS-4  While the store has no room for the ring's records, new requests that need
- *     room fail with NOSPACE, as without a ring, and so do requests that wait for the store to have
- *     their records, or all records before them: what is to go to the disk itself, and a label of a
- *     snapshot that only the ring has. Such records were found at an opening, or lack room for
- *     metadata. They wait for room, and so do admitted requests that a full ring holds up. Unmaps
- *     of whole blocks are admitted, because they may make room, but not at the end of turning the
- *     ring off: there they would wait for that room themselves.
+ * RINGED_REQUESTS-4  While the store has no room for the ring's records:
+ *
+ *       a request that                                     gets
+ *       needs room, and is new                             NOSPACE, as without a ring
+ *       unmaps whole blocks                                in: it may make room. But not in EMPTY
+ *                                                          (ringed.c): there it would wait for
+ *                                                          that room itself
+ *       waits until the store has its records, or all      NOSPACE: a change that is to go to the
+ *         records before it                                disk itself, the label of a snapshot
+ *                                                          that only the ring has
+ *       was admitted, and a full ring holds it up          no answer yet: it waits for room
+ *
+ *     Records wait for room as well: those that were found at an opening, and those that lack room
+ *     for metadata.
  * RINGED_REQUESTS-5  A thread that lets history go may itself wait for a snapshot, a label or a new
- *     size (REQUEST-1). Meanwhile a write may wait for that history: a carried one, or one that was
- *     passed to the disk, by RINGED_REQUESTS-3 or before the ring was turned on. Then snapshots,
- *     labels and new sizes that wait here fail with NOSPACE, automatic snapshots too unless they
- *     are records. The ring of a disk without a mark is not turned on. Synchronous calls return
- *     NOSPACE.
- * RINGED_REQUESTS-6  Writers do not run into a full ring. When only an eighth of it is free, and
- *     until a quarter is, a disk takes as many bytes as it drains, so its writers have the store's
- *     speed. Key frames let go of segments meanwhile. Where nothing is drained for a while, as when
- *     the SAN is gone, writers take what room there is.
+ *     size (REQUEST-1). And a write may wait for that history to go: a write that is carried, or
+ *     one that was passed to the disk by RINGED_REQUESTS-3, or before the ring was turned on.
+ *     Neither would ever go on. So while a write waits for history, snapshots, labels and new sizes
+ *     that wait here fail with NOSPACE, automatic snapshots too unless they are records. The ring
+ *     of a disk without a mark is not turned on. Synchronous calls return NOSPACE.
+ * RINGED_REQUESTS-6  Writers do not run into a full ring. From when only an eighth of the ring is
+ *     free until a quarter is free again, a disk takes only as many bytes as it drains. So its
+ *     writers have the store's speed. Key frames let go of segments meanwhile. If nothing is
+ *     drained for a while, as when the SAN is gone, writers take what room there is.
  * Loop: the disk's; never blocks.
- * Crash story: nothing is written here. Of a change that went to the disk itself the log has a
- *   prefix, as without a ring. It is behind all records that there are: the next ones are appended
- *   when it has ended.
+ * Crash story: nothing is written here. After a crash the log has a prefix of a change that went to
+ *   the disk itself, as without a ring. That change is behind all records that there are: the next
+ *   records are appended when it has ended.
  */
 #include "engine/ring/ringed_inside.h"
 

@@ -1,25 +1,33 @@
 /* scan.c - what is on the ring of a disk: found by its chain, made durable, given back.
  *
- * SCAN-1  A batch is of the chain if it has the number, the epoch and the hash that continue it,
- *     and the proof of its segment. It lies behind the batch before it, or is the first one of a
- *     segment whose header says so; of two such segments the one of the higher epoch counts,
- *     because its writer has looked at the other one and found that nothing of it was durable.
- *     Segments of another proof than the mark's count only up to where the mark's begins.
- * SCAN-2  The chain is entered where the position is. Its epoch tells the segment: an older epoch
- *     may have left batches with the same numbers, whole, behind one that was lost. Within an epoch
- *     segments follow each other, so the last one that begins before the position has it. Two may
- *     begin with the same record: a proof's that nothing was appended to, and the next proof's.
+ * SCAN-1  A batch continues the chain if it has the number, the epoch and the hash of the batch
+ *     before it that the chain asks for, and the proof of its segment. It lies in one of two
+ *     places:
+ *     - directly behind the batch before it, in the same segment;
+ *     - at the beginning of a segment whose header says so. If several do, the one of the highest
+ *       epoch counts: its writer had scanned the others, and had found that nothing in them went
+ *       on.
+ *     Segments with another proof than the mark's count only for records before the first of the
+ *     mark's.
+ * SCAN-2  The scan begins at the position's record, in a segment whose header has the position's
+ *     epoch. A segment of another epoch may have the same numbers, in whole batches behind one that
+ *     was lost. Within an epoch segments follow each other. So it is the last one that begins
+ *     before the position. Two may begin with the same record: one that got a proof and no records,
+ *     and the next proof's.
  * SCAN-4  With two members, each batch is read from a member that has it. A block that cannot be
- *     read may be a part of the chain: unless something else continues it, that is an error.
- * SCAN-5  What is read is not thereby durable: all that is behind the newest durable record, and
- *     all that a member lacks, is written again where it lies, on all members, and flushed, before
- *     anybody learns that it was found. If a member is lost by that, the survivor has its new set
- *     before that, too: else the lost one could still be believed, and lacks what was found.
- * SCAN-7  The header that has the proof is written again, too, on all members: the proof may have
- *     been kept elsewhere until now, and that segment is free when the chain is open (CHAIN-7).
- * SCAN-8  Directly behind the position a segment continues the chain, too, that names no batch
- *     before it: its writer did not find the position's, whose header was damaged or could not be
- *     read, and a later scan may find it.
+ *     read may be a part of the chain. So the scan fails if the chain ends there and nothing else
+ *     continues it.
+ * SCAN-5  What can be read is not thereby durable. So batches behind the newest record that is
+ *     called durable, and batches that a member lacks, are written again where they lie, on all
+ *     members, and flushed. Only then does anybody learn that they were found. If a member is lost
+ *     meanwhile, the survivor has its new set before that, too. Otherwise a later opening could
+ *     believe the lost member, which lacks them.
+ * SCAN-7  The header that has the mark's proof is written again, too, on all members. What was read
+ *     of it may not be durable. For that case an older segment may have been kept, and it is free
+ *     now (CHAIN-7).
+ * SCAN-8  A segment that begins directly behind the position continues the chain even if its header
+ *     names no batch before it. Its writer could not find the position's batch, because that
+ *     segment's header was damaged or could not be read. A later scan may find it.
  * Whether that is all, scan_judge.c tells.
  * Loop: the ring's. Calls are synchronous; other chains go on meanwhile.
  * Crash story: what is written again is what lies there already, or what another member has.

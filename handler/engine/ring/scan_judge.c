@@ -1,32 +1,42 @@
 /* scan_judge.c - whether what a scan has found is all that must be there, and nothing is there that
  * must not be.
  *
- * SCAN_JUDGE-1  A hole is damage if a batch or a header with the mark's proof says that it was
- *     durable, or if a whole batch with that proof has the very record that would continue the
- *     chain. That proof was written when all before it had been made durable, so its segments know
- *     all that counts. Without such a word, what is behind the hole was never done (CHAIN-3). What
- *     has another proof says nothing: another future may have left it, which was given up when the
- *     store was put back to an older state.
- * SCAN_JUDGE-2  No record may have been appended after those of the proof in the mark, under
- *     another one: that was a mark that this store never had. So the ring belongs to a copy of the
- *     store, or the store was itself put back.
- * SCAN_JUDGE-3  A batch whose segment has another proof is nobody's: nothing counts it.
- * SCAN_JUDGE-4  What was found before the mark's proof is what its writer had found: the hashes
- *     lead to it. Else another future's batches were taken, from a segment that lost its header.
- * SCAN_JUDGE-5  The position's record is there, or something that was appended behind it, if the
- *     proof in the mark was written in the position's epoch: the newest segment with that proof is
- *     kept (CHAIN-7). If it is not, the ring is a copy that was made under this very proof, before
- *     that record was appended, and lacks all that was acknowledged since.
- * SCAN_JUDGE-6  The mark's proof is of no later epoch than the disk's. What is claimed reaches up
- *     to the proof's epoch. So of a later one the disk would get a position that the gate of its
- *     record refuses, and what it appends itself, in its own epoch, would not be found again.
- * SCAN_JUDGE-7  A batch that only one member has is damaged on the other one if it was durable, by
- *     the word of a later batch or header: what was done is on both (CHAIN-4). Without such a word
- *     a crash may have left it so. A batch goes to both members at once, several are on their way,
- *     and a member may get any of them first, whole, torn, or not at all. They are acknowledged
- *     when both have them durably, and the next batch that is formed says so. So at the chain's end
- *     the members may differ by what was under way, and by what nothing followed: that is no
- *     damage as far as anybody can tell, and the next opening writes it to both (SCAN-5).
+ * SCAN_JUDGE-1  The chain ends before some record, N. That is damage if a segment with the mark's
+ *     proof says so:
+ *     - its header, or a whole batch of it, calls record N or a later one durable;
+ *     - or a whole batch of it has record N, although the chain does not lead there.
+ *     The mark's proof was written when all records before it had been made durable. So its
+ *     segments know all that counts. If they say nothing of N, then N and what is behind it was
+ *     never done (CHAIN-3). What has another proof says nothing: it may be left of another future,
+ *     which was given up when the store was put back to an older state.
+ * SCAN_JUDGE-2  No record under another proof is newer than those of the mark's proof. If there is
+ *     one, another mark had that proof, and this store never had that mark. So the ring belongs to
+ *     a copy of the store, or the store was put back.
+ * SCAN_JUDGE-3  A batch whose proof is not its segment's is nobody's: nothing counts it.
+ * SCAN_JUDGE-4  The first header with the mark's proof names the hash of the batch before it, as
+ *     its writer had found it. What this scan finds before that header must end with the same hash.
+ *     Otherwise batches of another future were taken, because a segment lost its header.
+ * SCAN_JUDGE-5  This rule holds if the mark's proof was written in the position's epoch. The
+ *     position's record must be there, or a segment with the mark's proof that begins behind it:
+ *     the newest segment with that proof is kept (CHAIN-7). If there is neither, the ring is a
+ *     copy. It was made under this very proof, before the position's record was appended, and lacks
+ *     all that was acknowledged since.
+ * SCAN_JUDGE-6  The mark's proof has no higher epoch than the disk. The mark claims records up to
+ *     the epoch of its proof. If that were higher, two things would go wrong. The position would
+ *     get an epoch that the gate of the disk's record refuses. And records that the disk appends in
+ *     its own, lower epoch would not be found by the next scan.
+ * SCAN_JUDGE-7  A batch may be on one of two members only:
+ *
+ *       a later batch or header      the batch is
+ *       calls it durable             damaged on the other member, for what was done was on both
+ *                                    (CHAIN-4)
+ *       does not                     perhaps left so by a crash: no damage. The next opening writes
+ *                                    it to both (SCAN-5)
+ *
+ *     A batch goes to both members at once, and several batches are on their way. Either member may
+ *     get any of them first, whole, torn, or not at all. A batch is acknowledged when both have it
+ *     durably, and the next batch that is formed says so. So at the chain's end the members may
+ *     differ by what was under way, and by what no later batch followed.
  * Loop: the ring's. Calls are synchronous.
  * Crash story: none, it only reads.
  */

@@ -1,17 +1,18 @@
 /* scan_look.c - what a scan looks at: segments read, of all members, and batches in them.
  *
- * SCAN_LOOK-1  A block that cannot be read is not the end of the chain (SCAN-4): the batch that it
- *     belongs to may be there or not. A block outside the chain does no harm.
- * SCAN_LOOK-2  A segment of which no header can be believed may have the chain's end, which no
- *     later batch confirms (SCAN_JUDGE-1). The segment's first batch repeats what its header said.
- *     So the segment counts as the disk's for as long as the disk is scanned, but not as what
- *     distinguishes the ring from its older copies (PARTS-3). If that batch cannot be read either,
- *     the scan fails. A segment of the chain gets a header again. One that the chain does not need
- *     stays as it was: it may have a newer proof of another disk (PARTS-2).
- * SCAN_LOOK-3  A member that cannot be reached any more is lost, and the scan goes on with the
- *     other one, which has all that was done (CHAIN-4). The survivor has its new set before
- *     anybody learns what was found (SCAN-5). A ring that is only read loses nobody: there the
- *     scan fails.
+ * SCAN_LOOK-1  A block that cannot be read is not the end of the chain (SCAN-4): the next batch may
+ *     lie there. A block outside the chain does no harm.
+ * SCAN_LOOK-2  A segment of which no member has a header that can be believed may hold the end of
+ *     the chain, and no later batch would tell that (SCAN_JUDGE-1). But the segment's first batch
+ *     repeats what the header said. So while a disk is scanned, a segment whose first batch is the
+ *     disk's counts as the disk's. It does not tell the ring from its older copies (PARTS-3). If
+ *     that first batch cannot be read either, the scan fails. If the chain needs the segment, it
+ *     gets a header again. If not, it stays as it was, because it may have a newer proof of another
+ *     disk (PARTS-2).
+ * SCAN_LOOK-3  A member that cannot be reached any more is lost. The scan goes on with the other
+ *     one, which has all that was done (CHAIN-4). The survivor has its new set before anybody
+ *     learns what was found (SCAN-5). A ring that is only read loses no member: there the scan
+ *     fails.
  * Loop: the ring's. Calls are synchronous.
  * Crash story: none, it only reads.
  */
