@@ -1,13 +1,14 @@
 /* witness.c - whether the wall clock is to be believed; see witness.h.
  *
  * Snapshots are let go by their age, and an age is only as good as the wall clock. A clock that
- * jumps ahead must not take a whole history with it. A clock that jumps back again must not find
- * that it has.
+ * jumps ahead makes a whole history look old. Nothing must go for that: when the clock is set back,
+ * it would be too late.
  *
  * So every disk has a witness: what the wall clock (W) and the boot clock (B) said when they were
  * last believed, in which run of the machine that was, and the newest snapshot by then. Nobody can
  * set the boot clock, and it goes on while the machine is suspended. The witness is kept with the
- * disk and outlives the process. "Before" means: what the witness says. Slewing changes both alike.
+ * disk and outlives the process. "Before" means: what the witness says. Slewing changes both clocks
+ * alike.
  *
  * Each look at the clocks leads to one of these states: the first whose condition holds, whatever
  * the state was before.
@@ -27,15 +28,17 @@
  * WITNESS-2  Without doubt the witness follows the wall clock, but in one run by at most a
  *     thousandth of the time that has passed. So a host whose clock is corrected a little again and
  *     again stays believed, and a clock that runs away is noticed.
- * WITNESS-3  Nothing is let go by time in doubt, or while the newest snapshot lies in the future at
- *     all.
+ * WITNESS-3  Nothing is let go by time while there is a doubt, nor while the newest snapshot lies
+ *     in the future at all.
  * WITNESS-4  A snapshot's time is later than the time of the snapshot before, so that times and
- *     numbers have one order. In doubt it is later by one nanosecond only. In the doubt GAP it is
- *     the wall clock, which is probably right; only letting go waits.
- * WITNESS-5  Times written in doubt may therefore be too early. The witness remembers the stretches
- *     of snapshots that have such times. They all stay until the end of the doubt is old enough to
- *     let them go, because nobody can tell which of them is the first of its hour. If there is no
- *     room for another stretch, the two oldest become one, with all that lies between them.
+ *     numbers have one order. In doubt it is later by one nanosecond only. The doubt GAP is the
+ *     exception: there the time is that of the wall clock, which is probably right, and only
+ *     letting go waits.
+ * WITNESS-5  So times written in doubt may be too early. The witness remembers the snapshots that
+ *     have such times as stretches, each from one number to another. All snapshots of a stretch
+ *     stay until the end of its doubt is old enough to let them go, because nobody can tell which
+ *     of them is the first of its hour. If there is no room for another stretch, the two oldest
+ *     become one, with all that lies between them.
  * WITNESS-6  A stretch covers every snapshot whose time may be wrong.
  *       Begin   Behind the newest snapshot that a believed look has seen taken. So the stretch also
  *               covers a doubt that began before anybody looked.
@@ -44,41 +47,44 @@
  *       Never   On a disk that has stopped: a snapshot that failed may have reached the store, and
  *               whoever opens the disk again finds it there.
  *     A snapshot that was never logged, or that a power cut took, gives its number back. The next
- *     snapshot with that number may be taken in doubt, so a look that finds fewer snapshots than
+ *     snapshot with that number may be taken in doubt. So a look that finds fewer snapshots than
  *     before moves the begin back.
- *     If the operator said that snapshots in the future keep their times, those taken after them
- *     form a stretch until the clock has caught up: their times are a nanosecond apart (WITNESS-4)
- *     and say nothing either.
+ *     The operator may say that snapshots in the future keep their times. Then the snapshots that
+ *     are taken after them form a stretch until the clock has caught up: their times are a
+ *     nanosecond apart (WITNESS-4) and say nothing either.
  * WITNESS-7  The first look at a disk has nothing to compare with. It believes the clock unless the
  *     state is FUTURE. If there may have been another witness which is lost, a stretch covers all
  *     snapshots that are there (REBUILD-15, ATTACH-23).
  *
  * WITNESS-8  A snapshot is dated if its time is beyond doubt: no stretch covers it, and its time is
- *     not more than a minute later than what the clocks say, nor in doubt than what the witness
- *     says. Only dated snapshots are compared by their times with what is not of the same disk. Who
- *     asks for what was taken up to a time gets an undated snapshot only if its doubt had ended by
- *     then. Who asks for what was taken since a time gets what follows a dated one.
- * WITNESS-9  A crash forgets no doubt. Whoever keeps the witness is told of each change of the
- *     doubt, the stretches and the operator's word as soon as a look finds it: every snapshot makes
- *     a look first. A snapshot does not wait for that (INV-4), so a crash may come before the
- *     change is kept, but behind the snapshot. Recovery then knows it by its time: what was taken
- *     in doubt, and what precedes it, are a nanosecond apart (WITNESS-4). The newest such snapshots
- *     of a log or ring that is recovered are in a stretch, in any case. In the doubt GAP they have
- *     the wall clock's time, but that doubt begins when a disk is opened, and is kept before
- *     anybody uses the disk. Two snapshots within the resolution of a clock that is right, or while
- *     it is set back a little, look the same: then those stay longer than they must.
+ *     at most a minute after the wall clock. While a doubt lasts, it must also be at most a minute
+ *     after the time that the witness expects; in another run of the machine, after the witness's
+ *     own time. Only the times of dated snapshots are compared with anything outside their disk.
+ *     Where snapshots are chosen by time (DELETION_CLOCK-2), those up to time T end with an undated
+ *     one only if its doubt had ended before T. Those since T begin with a dated one.
+ * WITNESS-9  A crash forgets no doubt. Every snapshot makes a look first. As soon as a look finds a
+ *     change of the doubt, of the stretches or of the operator's word, whoever keeps the witness is
+ *     told. A snapshot does not wait for that (INV-4). So a crash may come after the snapshot and
+ *     before the change is kept. Then recovery knows the snapshot by its time: a snapshot taken in
+ *     doubt is a nanosecond later than the one before it (WITNESS-4). If the newest snapshots of a
+ *     log or ring that is recovered are so, they are put into a stretch, in any case.
+ *     Two things are said of that. In the doubt GAP snapshots have the wall clock's time; but that
+ *     doubt begins when a disk is opened, and is kept before anybody uses the disk. And two
+ *     snapshots may be a nanosecond apart though the clock is right, within its resolution or while
+ *     it is set back a little: then they stay longer than they must.
  *
  * Not noticed: a machine that starts with a clock between what was seen last and an hour later, and
  * a machine whose kernel follows a time server that lies.
  * The operator's word on FUTURE means that the wall clock is right and those snapshots are not.
- * They keep their times, so they stay until the clock has come so far, and so do later ones
+ * They keep their times, so they stay until the clock has come so far. Later snapshots stay as long
  * (WITNESS-4). Another jump is another doubt.
  * Threads: any; the caller lets one thread at a time use a witness.
  * Crash story: the keeper of a witness (ATTACH-23) writes it down when the disk is opened and
  *   closed, before its first snapshot if nothing was written down yet, and every ten minutes while
  *   a handler applies a policy to the disk. What a crash loses of that makes the next GAP or
- *   stretch longer. Each change of a doubt is written down when it happens. By when a crash comes:
+ *   stretch longer. Each change of a doubt is written down when it happens. What a crash leaves:
  *
+ *     after which step                       what is known then
  *     the clock jumps, a look finds it       nothing was taken in doubt yet
  *     a snapshot is ordered, its log batch   the batch is lost, or recovery finds the snapshot a
  *     is on its way; so is the change        nanosecond behind the one before (WITNESS-9)

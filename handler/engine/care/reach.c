@@ -14,20 +14,21 @@
  * REACH-1  Too many blocks may count as used, but never too few. Where it is not known whether a
  *     snapshot sees a block, the block counts. Damage ends the walk with an error, because nothing
  *     is known of what lies below it.
- * REACH-2  A snapshot sees the tree of its key frame, the last one that the log announces before it
- *     (find_keyframe in instant.c), and what the log behind that tree has mapped. A block that was
- *     mapped and replaced with no snapshot in between is not visible in any snapshot. The nodes of
- *     a key frame count also without a snapshot when reclaim.c relies on a whole key frame
- *     (RECLAIM-2). That is so if history begins with it, if its record is flagged "whole", or if a
- *     snapshot was taken between its position and the next announcement.
+ * REACH-2  A snapshot sees two things: the tree of its key frame, the last one that the log
+ *     announces before it (find_keyframe in instant.c), and what the log behind that tree has
+ *     mapped. A block that was mapped and replaced with no snapshot in between is visible in no
+ *     snapshot. The nodes of a key frame K count even if no snapshot is left behind it, where
+ *     reclaim.c takes K for whole (RECLAIM-2): if history begins with K, if its record is flagged
+ *     "whole", or if a snapshot was taken between its position and the next announcement.
  * REACH-3  A subtree that was read is not read again, as long as its node is surely the same one.
- *     Within one disk it is, because nothing is freed that the record leads to. Across disks it is
- *     if nobody can have reused its block since.
- * REACH-4  Of the tree that a clone began with, only the nodes count, because reclaim.c reads them
- *     to learn what the clone must not free (RECLAIM-4). Its data needs no mark here: a block of it
- *     is marked for the origin, or for the clone that still sees it, or it is garbage.
+ *     Within one disk it is, because nothing is freed that the disk's record leads to. From one
+ *     disk to another it is, unless the node's block may have been given out again since.
+ * REACH-4  Of the tree that a clone began with, only the nodes count: reclaim.c reads them to learn
+ *     what the clone must not free (RECLAIM-4). A block of its data needs no mark here. It is
+ *     marked when the origin is read, or as a block that the clone still sees; or it is garbage.
  * REACH-5  A block that a MAP record behind the record's key frame names counts even if it was
- *     replaced since. Its disk frees it with the next key frame, and it must not be swept as well.
+ *     replaced since. The disk frees it with its next key frame, so a sweep must not free it as
+ *     well.
  *
  * Nodes are read in the order of the store, many at once. They bypass the node cache, which keeps
  * what disks at work need.

@@ -25,69 +25,75 @@
  * and the call begins again at step 1, REACH_TRIES times at most. A thrifty call, one that may put
  * work off (thrift.c), does not try again: the snapshots of that stretch stay.
  *
- * RECLAIM-1  A stretch begins and ends at a base. Let P be the last snapshot that stays before the
- *     first one that goes (`previous` in the code). The stretch begins at P's base, and so does
- *     reading; without a P, both begin where history begins. It ends at a base behind the last
- *     snapshot that goes. So versions.c knows for each block that dies in the stretch whether a
- *     snapshot that stays sees the block. If the log shows the block's birth, versions.c looks for
- *     such a snapshot between birth and death. If the log does not show it, the block is older than
- *     P, and P sees it. If the rewritten log does not fit between the two bases, the stretch ends
- *     at a later base, or its snapshots stay.
- * RECLAIM-2  Only a whole key frame, whose nodes are all kept, is a base in the middle of a
- *     stretch. When no snapshot came between a key frame and the announcement of the next one,
- *     the disk has freed the nodes that the next one replaced (KEYFRAME-3), so nobody can read
- *     through it. The log therefore shows which key frames are whole. Where the snapshots between
- *     them have gone, the log shows it no longer; there the rewritten announcement carries the flag
- *     "whole".
- * RECLAIM-3  When a base goes, exactly those of its nodes are freed that neither the next base nor
- *     the last kept base before it has. At the old end no base before it is kept; there the tree
- *     that a clone began with takes that part (RECLAIM-4).
+ * RECLAIM-1  Let P be the last snapshot that stays before the first one that goes (`previous` in
+ *     the code). A stretch begins at P's base, and so does reading. Without a P, both begin where
+ *     history begins. The stretch ends at a base behind the last snapshot that goes. So versions.c
+ *     can tell of each block that dies in the stretch whether a snapshot that stays sees it:
+ *
+ *       the block was born         and died    it is
+ *       in the log that is read    behind P    seen, if a snapshot that stays lies in between
+ *       before it                  behind P    seen by P: it was mapped when P was taken
+ *       before it; there is no P   -           seen, if a snapshot that stays lies before its death
+ *       at any time                before P    left alone: the snapshots that go are all behind P,
+ *                                              so none of them sees it
+ *
+ *     If the rewritten log does not fit between the two bases, the stretch ends at a later base, or
+ *     its snapshots stay.
+ * RECLAIM-2  A base in the middle of a stretch must be a whole key frame: one whose nodes are all
+ *     kept. A key frame K is not whole if no snapshot came between K and the announcement of the
+ *     next key frame. Then the disk has freed the nodes of K that the next one replaced
+ *     (KEYFRAME-3), so nobody can read through K. The snapshots in the log therefore show which key
+ *     frames are whole. Where the snapshots behind a whole key frame have gone, its rewritten
+ *     announcement carries the flag "whole".
+ * RECLAIM-3  When a base goes, its nodes are freed, but for those in the tree of the next base, and
+ *     those in the tree of the last kept base before it. If history begins later, no base before it
+ *     is kept. Then the tree that a clone began with is looked at instead (RECLAIM-4).
  * RECLAIM-4  A block or node of the tree that a clone began with is never freed here, because
  *     its origin may still use it.
  * RECLAIM-5  A block or segment is freed only after a record is durable that no longer names it
- *     (step 7). Between the caller's listing of what must stay and that record, no snapshot that is
- *     being deleted may come into use. Before step 6 this is still possible; step 6 detects it by
- *     the label and clone counters and the open instants, and the call ends with BUSY. From step 6
- *     on plx_vdi_lets_go() refuses to label or open these snapshots.
- * RECLAIM-6  A snapshot stays if the caller names it (labelled, cloned, or read by another process)
- *     or if it is open in this process. Its base stays as well, because readers go on reading
- *     through it. The rewritten log keeps the order of snapshots and announcements, so the same
- *     base is found for it ever after. The caller names the snapshot of a clone for as long as any
- *     disk may use the clone's first blocks; a clone of that clone may use them after the clone
- *     itself is deleted.
+ *     (step 7). The caller lists what must stay before that. In between, no snapshot that is being
+ *     deleted may come into use. Up to step 6 one still can. Step 6 notices it by the counters of
+ *     labels and clones and by the open instants, and the call ends with BUSY. From step 6 on
+ *     plx_vdi_lets_go() refuses to label or open these snapshots.
+ * RECLAIM-6  A snapshot is held if the caller names it (labelled, cloned, or read by another
+ *     process) or if it is open in this process. It stays, and its base stays as well, because
+ *     readers go on reading through that base. The rewritten log keeps the order of snapshots and
+ *     announcements, so a held snapshot is found through the same base as before. A snapshot that
+ *     stays without being held may lose its base, and is then read through the base before that.
+ *     The caller names the snapshot of a clone for as long as any disk may use the clone's first
+ *     blocks: a clone of that clone may use them after the clone itself is deleted.
  * RECLAIM-7  The newest snapshot always stays. A block that only the newest snapshot sees is still
- *     mapped and dies later. If the snapshot had gone by then, no later call would notice that
- *     nobody sees the block.
+ *     mapped, or died behind it. If that snapshot had gone, no later call would notice that nobody
+ *     sees the block.
  * RECLAIM-8  No stretch reaches across a rewind. A rewind maps dead blocks again, and the log does
- *     not list them: they are the blocks of the snapshot that the disk went back to. So that
- *     snapshot is held, and it counts as the previous snapshot of all that come after the rewind.
- *     The last snapshot before a rewind is treated as the newest one of its time (RECLAIM-7).
+ *     not list them: they are the blocks of the snapshot S that the disk went back to. So S is
+ *     held, and it counts as P (RECLAIM-1) for the snapshots behind the rewind. The last snapshot
+ *     before a rewind is treated as the newest one of its time (RECLAIM-7).
  * RECLAIM-9  A rewind's key frame becomes the beginning of history if all of these hold:
- *     - before it only the last snapshot there and snapshots that rewinds hold are left;
+ *     - before it, only the last snapshot there and snapshots that rewinds hold are left;
  *     - the caller lets all of them go, and none is open;
  *     - no later rewind went back to one of them;
  *     - a newer snapshot exists;
  *     - the call does not apply a policy's tier.
  *     That key frame is whole, because its tree is written out completely and read-only. The
- *     snapshots that this rewind and earlier ones went to are held by those rewinds alone and go
+ *     snapshots that this rewind and earlier ones went to are held by those rewinds alone, and go
  *     with them. A snapshot behind the key frame then sees only what that tree names or what the
- *     log behind it maps. Blocks that only the dropped past had are left to garbage collection,
- *     because the log does not say which of them the rewind revived. The same holds for a block of
- *     that tree which dies before any later snapshot sees it: nobody frees it, so it is left to
- *     garbage collection too (VERSIONS-1).
- * RECLAIM-10  A thrifty call rewrites no part of the log twice for one boundary of the policy:
- *     a stretch begins where the stretch before it ended, at the last base before the first
- *     snapshot that goes. That base may lie behind P, which is an exception to RECLAIM-1. Four
- *     rules follow.
+ *     log behind it maps. Two kinds of blocks are left to garbage collection:
+ *     - blocks that only the dropped past had: the log does not say which of them the rewind
+ *       revived;
+ *     - a block of that tree that dies before any later snapshot sees it (VERSIONS-1).
+ * RECLAIM-10  A thrifty call rewrites no part of the log twice for one boundary of the policy. A
+ *     stretch begins where the stretch before it ended: at the last base before the first snapshot
+ *     that goes. That base may lie behind P, which is an exception to RECLAIM-1. Four rules follow.
  *     - Reading begins before that base, at P's batch. So the call still meets every block that was
- *       born after P.
- *     - The base at which the stretch begins goes too, if nobody needs it. The rewritten log then
- *       does not announce it, snapshots behind it are read through the base before it, and
- *       RECLAIM-3 frees its nodes.
+ *       born behind P.
+ *     - The base at which the stretch begins goes too, if nobody needs it. Then the rewritten log
+ *       does not announce it, and RECLAIM-3 frees its nodes. Snapshots behind it that stay are read
+ *       through the kept base before it; none of them is held.
  *     - A mark says where the next stretch begins, and thrift.c proposes where it ends. The
  *       proposed key frame becomes the end only once its announcement is read (RECLAIM-6).
  *     - A snapshot before the mark stays, whatever the caller asks for. Reading begins at the last
- *       snapshot there; if that one went, nothing would tell who sees the older blocks.
+ *       snapshot there. If that one went, nothing would tell who sees the older blocks.
  *
  * Loop: the disk's store. The call is synchronous and runs the loop while it reads and writes, so
  *   the disk goes on. The log and the trees before the record's key frame do not change meanwhile.
