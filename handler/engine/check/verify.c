@@ -27,15 +27,15 @@
  *     are counted by extent, those of deleted disks apart. Leaks lose no data, only space.
  * VERIFY-7  A record's counts of mapped blocks and of known checksums are those of its tree.
  * VERIFY-8  Progress never falls, its total is told once and stays, and the end alone reaches it.
- * VERIFY-9  Damage to a block of data or a node of a tree, or that it lies where it may not, is
+ * VERIFY-9  A block of data or a node of a tree may be damaged, or lie where it may not. That is
  *     reported of each disk that has it, and whether the disk's newest state has it, or only
  *     snapshots do. Blocks that follow each other are one finding.
- * VERIFY-10  Of two disks that use one block, one is contradicted only if the block's contents are
- *     proven not to be what it wrote, and the other one proven right only if they are what that one
- *     wrote (verify_whose.c). What is not known proves nothing. No clock does: hosts have several,
- *     and they jump.
- * VERIFY-11  At most one of the disks that only read a block wrote it. Each other disk descends
- *     from the writer, or all descend from a common ancestor (verify_kin.c). A disk that did not
+ * VERIFY-10  Say disks A and B use one block. A is contradicted only if the block's contents are
+ *     proven not to be what A wrote. B is proven right only if they are proven to be what B wrote
+ *     (verify_whose.c). What is not known proves nothing. Nor do times: hosts have several clocks,
+ *     and clocks jump.
+ * VERIFY-11  Of the disks that only read a block, at most one, W, wrote it. Each other disk
+ *     descends from W, or all descend from a common ancestor (verify_kin.c). A disk that did not
  *     write the block got it with the tree that it began with (verify_origin.c). That tree must be
  *     what the ancestor's snapshot sees (verify_views.c). All have the block at the same place, and
  *     no two know different checksums of it. Common blocks are exempt: equal contents made them so.

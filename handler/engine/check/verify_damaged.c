@@ -1,9 +1,10 @@
 /* verify_damaged.c - damaged blocks of data and nodes of trees, and all who have them (VERIFY-9).
  *
- * What several disks or snapshots have is looked at once, by whichever comes first (verify_tree.c).
- * So who else has it is found out at the end, in one more walk of all disks. What this walk no
- * longer finds is reported as it was seen first. A node that only a clone's origin needs, so that
- * nothing of it is freed, leads the clone to no data: it is the origin's damage.
+ * A block that several disks or snapshots have is looked at once, by the walk that comes to it
+ * first (verify_tree.c). Who else has it is found out at the end, in one more walk of all disks.
+ * Damage that this walk no longer finds is reported as it was seen first. A clone keeps the nodes
+ * of the tree that it began with, even those that it does not use, so that it frees nothing of its
+ * origin's. Such a node leads the clone to no data: its damage is the origin's.
  *
  * Loop: the store's. Crash story: this file only reads.
  */

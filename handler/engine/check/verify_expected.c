@@ -1,6 +1,6 @@
 /* verify_expected.c - whether an open disk still has a block where it was when its tree was read.
- * By the newest tree and the log behind it; for a snapshot's block, if history still begins where
- * it did.
+ * For a block of the newest state, the newest tree and the log behind it tell. A snapshot's block
+ * counts as still there if history begins where it did.
  *
  * Loop: the store's. Crash story: this file only reads.
  */

@@ -1,18 +1,19 @@
 /* verify_kin.c - who descends from whom (VERIFY-11). See verify.h.
  *
- * A block is written by one disk. Another one has it only if it is a clone of that disk, or of a
- * clone of it and so on, and got the block with the tree that it began with. The writer may be
- * deleted by now. So the disks of a family, which descend from one disk, are read one after the
- * other, ancestors first (verify_families.c). Then a few bits tell of each block what is needed:
+ * A block is written by one disk, W. Another disk has it only if it descends from W, as a clone or
+ * a clone of a clone, and got the block with the tree that it began with. W may be deleted by now.
+ * A family is all disks that descend from one disk. Its disks are read one after the other,
+ * ancestors first (verify_families.c). Then a few bits tell of each block what is needed:
  *
  *     the disk being read     earlier disks use the block     it fits
- *     has it as its own       any                             never: its writer is read first
+ *     has it as its own       any                             never: W is read before its heirs
  *     inherited it            one of another family           no
  *                             one of its own family           yes, but see below
  *
- * If somebody of the family has written an inherited block, that must be an ancestor. It is, if an
- * ancestor has the snapshot that the disk descends from, since that one uses the block, too, and
- * has been compared with the others. If no ancestor has that snapshot, nobody may have written it.
+ * If disk D inherited a block, and a disk of its family wrote it, the writer must be an ancestor of
+ * D. That is so if an ancestor A has the snapshot that D descends from: A uses the block, too, and
+ * A has been compared with the disks before it. If no ancestor has that snapshot, no disk of the
+ * family may have written the block.
  *
  * What does not fit here is only a suspect. Its users are then compared one by one
  * (plx_verify_related()), whatever the order was.

@@ -3,15 +3,16 @@
  * VERIFY_LOG-1  From the first kept segment up to the position of the record's key frame, the log
  *     is an unbroken chain of segment numbers, batch numbers and hashes. Epochs and durable marks
  *     never fall, and no batch calls itself durable. Behind that position the log ends at the first
- *     batch that does not fit; it is damaged if a later mark calls the missing batch durable.
- * VERIFY_LOG-2  A key frame is whole if a kept snapshot is read through it, and nobody may
- *     overwrite what that snapshot sees. Three more are whole: the record's oldest one, where
- *     history begins; one that its record in the log calls whole; and one behind whose position a
- *     snapshot was taken before the next one was announced.
+ *     batch that does not fit. That is damage if a later durable mark covers the missing batch.
+ * VERIFY_LOG-2  A key frame through which a kept snapshot is read must be whole, and nobody may
+ *     overwrite what that snapshot sees. Three more key frames must be whole: the record's oldest
+ *     one, where history begins; one that its announcement in the log calls whole; and one behind
+ *     whose position a snapshot was taken before the next one was announced.
  * VERIFY_LOG-3  Where history was thinned out, a SKIP record sends the reader forward to the batch
  *     where the log goes on. Segments may be missing there, and nowhere else.
  * VERIFY_LOG-4  A disk's position in its ring (RING records) only rises. Up to the record's key
- *     frame it does not pass the record's own, and behind it goes on from there.
+ *     frame it does not pass the position in the disk's record. Behind that key frame it goes on
+ *     from there.
  *
  * A snapshot sees what the snapshot before it saw, with the changes that the log made in between.
  * The first one sees the tree of the key frame before it, with the changes since. So all snapshots

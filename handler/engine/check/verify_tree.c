@@ -6,10 +6,11 @@
  *     any number of users, and each of them calls it common. Claims that do not fit this make the
  *     block a suspect; verify_suspects.c looks again and reports its users.
  *
- * Below a read-only node everything is the same for all who share it, so such a node is walked
- * once, if all name it at the same place and with the same checksum (VERIFY-11): another checksum
- * is that of another node, which one of them lost. The exception is a node below which a snapshot
- * does not see everything (PLX_MARK_PARTLY): another snapshot may see more.
+ * Below a read-only node everything is the same for all disks that share it. So such a node is
+ * walked once, if all name it at the same place and with the same checksum (VERIFY-11). A different
+ * checksum is that of another node, and one of the two disks has lost its own. The exception is a
+ * node below which a snapshot does not see everything (PLX_MARK_PARTLY): another snapshot may see
+ * more.
  *
  * Loop: the store's.
  * Crash story: this file only reads.

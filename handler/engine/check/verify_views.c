@@ -1,11 +1,11 @@
 /* verify_views.c - whether clones began with what the snapshot sees that they were made of
  * (VERIFY-11).
  *
- * A disk that lost snapshots, which was accepted, gives their numbers out again. So that it has a
- * snapshot with the number that a clone names does not prove that it is the one. Here the tree that
- * the clone began with is compared with what the snapshot sees: with the tree of the key frame
- * before it, and the changes since. Both are the same nodes but for those that the clone wrote,
- * where there were changes. So this costs little.
+ * A disk may have lost snapshots, and the operator may have accepted that. Then it gives their
+ * numbers out again. So a snapshot with the number that a clone names need not be the one that the
+ * clone was made of. Here the tree that the clone began with is compared with what the snapshot
+ * sees: the tree of the key frame before the snapshot, and the changes since. Where there were no
+ * changes, both trees have the same nodes, and nothing is read below them. So this costs little.
  *
  * Loop: the store's. Crash story: this file only reads.
  */

@@ -1,22 +1,24 @@
 /* verify_whose.c - what the contents of a block say of two disks that use it (VERIFY-10).
  *
- * Whoever uses a block has written it, and had it alone while it wrote. So if the block holds what
- * one of its users wrote, and not what the other one did, the other had the block before, and has
- * it no longer. Its record is older than what was written last. What contents say of a user:
+ * A disk that writes a block has it alone. Say two disks A and B name one block, and each of them
+ * has written it. If the block holds what B wrote, and not what A wrote, A had the block before B,
+ * and has it no longer: A's record is older than what A wrote last. What contents say of a user:
  *
- *     user                                            they are what     they are
- *                                                     it wrote          not
+ *     the user's record names the block as            the contents      they are
+ *                                                     are what it wrote not
  *     data or node with a checksum that is known      it matches        it does not
  *     header of a log segment                         it is one         it is none
- *     data without one                                -                 -
+ *     data without a checksum                         -                 -
  *     a common block                                  -                 -
  *     what a log names behind its key frame           -                 -
  *     a log segment behind its header                 -                 -
  *
- * Data that is overwritten in place has no checksum any more, and that is durable before the bytes
- * change. So what it holds never speaks against it, and neither does it speak for another one that
- * it matches: whoever wrote last may have written the same bytes. The last two may not be written
- * yet. And equal contents are how a block becomes common, so that they tell nothing of it.
+ * The rows with a dash prove nothing:
+ * - Data that a disk overwrites in place has no checksum any more; that is durable before the bytes
+ *   change. So the block's contents never prove such a disk wrong. Nor does it prove the disk wrong
+ *   that they match another disk's checksum: it may have written the same bytes.
+ * - A block becomes common because its contents are equal to another's.
+ * - What the last two rows name may not have been written yet.
  *
  * Loop: the store's. Crash story: this file only reads.
  */

@@ -16,8 +16,9 @@
  *      clone                              not known here
  *
  * VOUCH-1  A block is read, and its checksum noted, under the range lock of a write. So the
- *     checksum is that of what the block holds. From then on the checksum is known, and the next
- *     write in place makes a VOID record durable first (ISSUE-1), whatever has become of the note.
+ *     checksum is that of what the block holds. Once it is noted, the checksum is known. The next
+ *     write in place then makes a VOID record durable first (ISSUE-1), whether the note is in
+ *     memory only or in a key frame.
  * VOUCH-2  The checksum is noted in the map only, and only if the block is still as writable as it
  *     was when it was looked up: no snapshot was ordered since then, and no key frame began or
  *     ended.
@@ -31,8 +32,8 @@
  *     In doubt, a block is written again as it was read and where it lies, before its checksum is
  *     noted. The table above says which blocks are left without a checksum instead.
  * VOUCH-4  A step is taken only while nobody else is at work on the disk, and only if nobody was
- *     since the step before. One step reads one window. Besides that it reads only the map's nodes,
- *     of at most STEP_WINDOWS windows, and writes only what VOUCH-3 asks for.
+ *     since the last step. One step reads the blocks of one window. Besides them it reads only the
+ *     map's nodes, of at most STEP_WINDOWS windows, and writes only what VOUCH-3 asks for.
  * VOUCH-5  If all checksums are known, or nothing is written in place, there is no pass and no
  *     timer.
  * Loop: the disk's; never blocks.

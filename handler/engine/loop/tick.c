@@ -23,16 +23,17 @@
  * TICK-5  After plx_store_fence() a device gets only reads from this store. Writes and flushes
  *     fail with FENCED in the next turn, because another host has taken the store over.
  * TICK-6  A write or flush goes to a device of the store only when env->writes_wait() lets it.
- *     Until then it waits: no device has it, each turn asks again, and a fence refuses it
- *     (TICK-5). Reads go on, and so does what a part does with devices of its own. Nobody sleeps
- *     on a device for what waits (plx_store_wait(), plx_store_under_way()), since no device
- *     would wake him. Writes that wait have no order among each other, as any that are under
- *     way (GATHER-2), and a flush covers none of them (TICK-2).
- * TICK-7  A synchronous call that waits for a device keeps the loop, so whoever brings a request
- *     meanwhile waits for its next turn (loop.c in handler/tcmu). A part, such as the write-back
- *     ring, might serve such a request without that device. So if a part has joined the loop, a
- *     call that has slept on a device for STALLED_NS (half a second) in vain stops sleeping on
- *     devices. It turns the loop every few milliseconds instead (env->idle), and each turn takes
+ *     Until then it waits: no device has it, each turn asks again, and a fence refuses it (TICK-5).
+ *     Reads go on, and so does what a part does with devices of its own. A thread must not sleep on
+ *     a device because of such a write: the device does not have it, so no completion would wake
+ *     the thread. plx_store_wait() and plx_store_under_way() see to that. Writes that wait have no
+ *     order among each other, as writes that are under way have none (GATHER-2), and a flush covers
+ *     none of them (TICK-2).
+ * TICK-7  A synchronous call that waits for a device keeps the loop. A request that comes meanwhile
+ *     is taken in only when the loop turns again (loop.c in handler/tcmu). A part, such as the
+ *     write-back ring, might serve that request without the device. So if a part has joined the
+ *     loop, a call that has slept on a device for STALLED_NS (half a second) in vain stops sleeping
+ *     on devices. It turns the loop every few milliseconds instead (env->idle), and each turn takes
  *     in new requests (step 1). It sleeps again once a volume completes something.
  * Loop: this is the loop.
  * Crash story: none; the callers decide what is written and when.
