@@ -1,39 +1,41 @@
 /* doors.c - see doors.h.
  *
  * DOORS-1  `written` in the registry is the state of the record when the last holder closed the
- *     disk. So a record is never older than `written`; the epoch decides, then the number of
- *     states. Whether it may be newer depends on the lock:
+ *     disk: its epoch, and its number of states. So a record is never older than `written`. The
+ *     epoch decides first, then the number of states. Whether a record may be newer depends on the
+ *     lock:
  *         nobody has had the lock since     not newer. The row's epoch still equals the epoch of
  *                                           `written`, since every lock raises it.
- *         the lock was just taken over      newer only by what the dead holder wrote: every earlier
- *                                           epoch is lower, and only the new holder writes with
- *                                           this one. A record of a higher epoch, or of this epoch
- *                                           with another owner, is of an owner unknown to the row.
+ *         the lock was just taken over      newer only by what the dead holder wrote. Every earlier
+ *           from a dead holder              epoch is lower than the row's, and only the new holder
+ *                                           writes with the row's. So a record of a higher epoch,
+ *                                           or of this epoch with another owner, is a stranger's.
  *         somebody has the lock             newer, since the holder writes the record.
- *     `written` may be unknown (0), or of an epoch before the row's, where who had the lock since
- *     did not write the record. Then the id and the epochs are compared: nobody has the lock, and
- *     the record has a higher epoch than the row. Each epoch comes from the row, so the record is
- *     newer.
+ *     Sometimes `written` says little: it is 0, or of an epoch before the row's, because a later
+ *     holder of the lock did not write the record. Then only the epochs tell whether the record is
+ *     newer. If nobody has the lock and the record has a higher epoch than the row, it is, for each
+ *     epoch comes from the row.
  * DOORS-2  What disagrees decides what is refused:
  *         an older record                 this disk, until the operator accepts that state; the
  *                                         device lost a write
  *         another disk, deleted           this disk; the device lost the write of its record
  *         a newer record                  every opening for writing: the registry lost a write, so
  *                                         all it says is in doubt (plx_registry_doubt)
- *         another disk, alive             likewise: either it had the slot before and the device
- *                                         lost writes, or it has the slot now and the registry did
+ *         another disk, alive             likewise. Either that disk had the slot before, and the
+ *                                         device lost writes; or it has the slot now, and the
+ *                                         registry lost one
  * DOORS-3  A slot without the disk's record is no fault while the disk is being created: its
  *     creator still has the lock, or died with it, and the disk was never closed. Then the slot is
- *     empty, or holds a disk deleted there before, or a damaged record that made the creation fail.
- *     In any other case the record counts as lost, never as absent. Otherwise a collection would
- *     free everything that the disk uses.
- * DOORS-4  An extent is given out in the registry first and given back there last. So one that
- *     nobody owns there, and whose header has more states than the registry was told, proves that
- *     the registry lost a write. So does an extent that was used before the registry ever heard of
- *     it, from the superblock of a volume that grew. The header is right, and stays believed. If
- *     the extent lies on a further volume, all of volume 0, with the registry in it, may have gone
- *     back: then no advice comes before the one to put the newer volume 0 back. Of an extent that
- *     is in use the registry may not know how many states there were (0). That proves nothing.
+ *     empty, or holds a disk that was deleted before, or a damaged record that made the creation
+ *     fail. In any other case the record counts as lost, never as absent. Otherwise a collection
+ *     would free everything that the disk uses.
+ * DOORS-4  An extent gets its owner in the registry first, and loses it there last. So if nobody
+ *     owns an extent in the registry, and its header has more states than the registry was told,
+ *     the registry lost a write. The same holds for an extent that was used before the registry
+ *     heard of it at all, from the superblock of a volume that grew. The header is right, and stays
+ *     believed. If the extent lies on a further volume, all of volume 0, with the registry in it,
+ *     may have gone back. Then the first advice is to put the newer volume 0 back. Of an extent
+ *     that is in use the registry may not know how many states there were (0). That proves nothing.
  * Threads: the caller's.
  * Crash story: reads only.
  */

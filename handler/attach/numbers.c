@@ -1,42 +1,49 @@
 /* numbers.c - see numbers.h.
  *
  * NUMBERS-1  The further volumes get a new number first, durably, and then the home page gets it.
- *     So a volume never has a lower number than the home page. If one has, it went back to an
- *     older state, or its device lost a write that it had acknowledged. Then nothing is opened,
- *     neither for reading nor for writing. The registry is told nothing, so the newer volume only
- *     has to be put back.
+ *     So no volume has a lower number than the home page, unless it went back to an older state, or
+ *     its device lost a write that it had acknowledged. If one has, the store is opened neither for
+ *     reading nor for writing. The registry is told nothing, so the newer volume only has to be put
+ *     back.
  * NUMBERS-2  A number that is one above the home page's was being written when a process died. The
- *     home page gets it before the next number begins. A number that is higher still proves that
- *     volume 0 went back. So both slots of the home page have the number, durably, before anything
- *     else: one slot alone may be lost, or be written once more by a host that was paused.
- * NUMBERS-3  Whoever writes numbers holds PLX_BYTE_HOME, and writes those of all volumes that the
- *     store has, or none: a process that opened the store before a volume joined does not know of
- *     it. One that is joining has the home page's number before volume 0 counts it. That number is
- *     read under PLX_BYTE_HOME, too, while PLX_BYTE_OPEN of volume 1 is shared, so that it does not
- *     rise before volume 0 counts the new one. So a volume without a number is older than the first
- *     number of the store.
- * NUMBERS-4  The number rises at the opening of a process beside which nobody has the store open,
- *     and at the closing of the last one. It can tell, for it gets PLX_BYTE_OPEN of volume 1
+ *     home page gets that number before a process writes the next one. A number that is two or more
+ *     above proves that volume 0 went back. So both slots of the home page have a number, durably,
+ *     before anything else is done: one slot alone may be lost, or be overwritten by a host that
+ *     was paused.
+ * NUMBERS-3  A volume without a number is older than the first number of the store. Four rules see
+ *     to that:
+ *     - Whoever writes numbers holds PLX_BYTE_HOME.
+ *     - Numbers are written to all volumes that the store has, or to none. A process that opened
+ *       the store before a volume was added does not know that volume, so it writes none.
+ *     - A volume that is being added gets the home page's number before volume 0 counts the volume.
+ *     - That number is read under PLX_BYTE_HOME, too, while PLX_BYTE_OPEN of volume 1 is shared. So
+ *       the number does not rise before volume 0 counts the new volume.
+ * NUMBERS-4  The number rises when a process opens the store and nobody else has it open, and when
+ *     the last process closes it. A process can tell by getting PLX_BYTE_OPEN of volume 1
  *     exclusively (VOLUMES-6). A store of one volume has no numbers.
- * NUMBERS-5  A number that may not have been read proves nothing: a slot is damaged (then the home
- *     page has none until the next one is written), or an older program has written the home page,
- *     which leaves 0 there. The next number that is written is then higher than all that were
- *     read.
- * NUMBERS-6  A rebuild takes the volumes as they are if the operator says so, and gives all of them
- *     a number that none had. So a newer volume that is put back later counts as one that went
- *     back: what the store did since, it does not know of.
- * NUMBERS-7  While the store is in doubt, or the registry has it that volume 0 went back
- *     (REBUILD-11), the number does not rise: the newer volume 0 may still be put back, and is not
- *     to look older then. Nor does it rise while a superblock has to be written again (ATTACH-15).
- * NUMBERS-8  A number may have been overwritten together with the volume's superblocks. When the
+ * NUMBERS-5  A number that may not have been read proves nothing. Either a slot is damaged: a
+ *     damaged home page has no number until the next one is written. Or an older program wrote the
+ *     home page, and left 0 there. The next number that is written is then higher than all that
+ *     were read.
+ * NUMBERS-6  If the operator says so, a rebuild takes the volumes as they are, and gives all of
+ *     them a number that none had. So a newer volume that is put back later counts as one that went
+ *     back: it does not know what the store did since.
+ * NUMBERS-7  The number does not rise while the store is in doubt, or while the registry says that
+ *     volume 0 went back (REBUILD-11). The newer volume 0 may still be put back, and must not look
+ *     older then. Nor does it rise while a superblock has to be written again (ATTACH-15).
+ * NUMBERS-8  A volume's number may have been overwritten together with its superblocks. When the
  *     operator has these restored, the slots without a number are marked as lost, and count as
  *     damaged ones (NUMBERS-5). So the store opens, and gives the volume its number again. Only
- *     that word does so: zeroes alone are a volume from before the first number (NUMBERS-3).
- * NUMBERS-9  A number that is written leaves room (format.h), so that it can be read, and counted
- *     on from, again. Only a store that was forged has one that leaves none for the next. Then all
- *     begin anew: the home page has no number first, then both slots of each further volume get a
- *     low one, and then the home page. A crash meanwhile leaves a home page without a number, and
- *     the next opening begins anew again.
+ *     that word of the operator does so. Zeroes alone mean a volume from before the first number
+ *     (NUMBERS-3).
+ * NUMBERS-9  A number that is written leaves room (format.h), so that it can be read again, and
+ *     counted on from. Only a forged store has a number that leaves no room for the next. Then all
+ *     numbers begin anew:
+ *     1. The home page gets no number.
+ *     2. Both slots of each further volume get a low number.
+ *     3. The home page gets that number.
+ *     A crash meanwhile leaves a home page without a number, and the next opening begins anew
+ *     again.
  * What numbers do not find: a copy of a volume that was made while the store was open, and put back
  *   after that opening was killed; and a volume 0 that went back by one number only (NUMBERS-2).
  * Threads: as in numbers.h.

@@ -9,15 +9,15 @@
  * REBUILD-3  What cannot be read affects nothing but itself:
  *         a disk's record, a disk's labels   entered as lost (lost.h)
  *         an extent's header                 the extent is sealed and has no owner
- * REBUILD-4  An instance that the store names is entered with no boot. No process of this boot can
- *     be one of them (REBUILD-1), so each counts as dead, and the next opening recovers what it
- *     had.
+ * REBUILD-4  An instance that the store names gets a row without a boot. No process of this boot
+ *     can be such an instance (REBUILD-1). So each counts as dead, and the next opening recovers
+ *     what it had.
  * REBUILD-5  What only the registry knew is copied from the old registry as far as it can be read:
- *     what an operator set, and what was known of the clocks. What is damaged in between is told,
- *     each part of it, and counts as not read as a whole. Nothing of it passes without a word.
- * REBUILD-6  An extent's header that has fewer states than the old registry knows is not believed,
- *     and neither is one that the old registry already refused to believe. Even a very old registry
- *     is a safe witness here: it can know too few states, and never too many.
+ *     what an operator set, and what was known of the clocks. If a part of it is damaged, that part
+ *     counts as not read, and the operator is told of it. Nothing is left out without a word.
+ * REBUILD-6  The header of an extent is not believed if it has fewer states than the old registry
+ *     knows, or if the old registry refused to believe it already. Even a very old registry is a
+ *     safe witness here: it can know too few states, and never too many.
  * REBUILD-7  The store's word alone does not end a disk:
  *         alive in the old registry,   lost, as if its record could not be read (REBUILD-3), until
  *         record gone                  the operator gives it up
@@ -26,70 +26,86 @@
  *                                      because numbers of the lost state must not come again.
  *     An outdated registry may take a deleted disk for a live one. That costs the operator one
  *     question.
- * REBUILD-8  Ranges of extents that the old registry knows and the superblocks do not belong to the
- *     store all the same (ATTACH-15). So the rebuild finds what lies there, and "store grow" writes
- *     the superblocks. Ranges that cannot be true are left out: the volumes have no room for them,
- *     or the volumes are not of this store.
+ * REBUILD-8  The old registry may know ranges of extents that the superblocks do not. They belong
+ *     to the store all the same (ATTACH-15). So the rebuild finds what lies there, and "store grow"
+ *     writes the superblocks. Ranges that cannot be true are left out: the volumes have no room for
+ *     them, or the volumes are not of this store.
  * REBUILD-9  No bitmap is believed that the disks contradict. A header and the old registry may
  *     both be from before some blocks were handed out, and then REBUILD-6 sees no difference. So
  *     the checker reads every block that every disk leads to, log included. An extent whose bitmap
- *     calls such a block free is not believed. Disks that are refused from the beginning
- *     (REBUILD-7) do not count, because their blocks may be another disk's by now, and accepting
- *     them looks again (FORGET-4). Those that are refused by REBUILD-14 count: one of the two is as
- *     it should be, and nobody knows which. What a damaged disk no longer leads to is
- *     not protected by this.
- * REBUILD-10  A name that the registry would not take keeps nobody from any disk: a record with a
- *     name that no disk may have is entered with one made of its UUID, a further record with the
- *     name of another live disk with one made of its slot. The record keeps what it has.
- * REBUILD-11  If extents of further volumes are newer than the old registry knows, and nothing on
- *     volume 0 is, all of volume 0 went back to an older state and not only the registry there.
- *     Then a disk may lead to blocks that were freed and are another's by now, and where they have
- *     no checksum nothing else shows that. So the rebuild says so, every time that it can tell. And
- *     disks that were made since lie on the further volumes alone: what was lost counts as a record
- *     (lost.h), so that nothing of them is collected before the operator gives them up.
- * REBUILD-12  If the volumes' numbers say that one of them went back (NUMBERS-1), nothing changes
- *     without the operator's word that there is no newer one. That is asked before the store is
- *     taken, and again once nobody else can change it. With that word the rebuild says so and takes
- *     the volume as it is. It also names the disks that have blocks without a checksum: these may
- *     be older ones, or another disk's by now. When the new registry is in, all volumes get a new
- *     number (NUMBERS-6).
- * REBUILD-13  A disk that the store does not have any more, or whose record cannot be read, keeps a
- *     row as a deleted one while clones descend from it: this row leads from a clone to the
- *     snapshots that it needs (HOLDS-5). Without it, they would be let go. Where nobody knows that
- *     row any more, the registry lets no snapshot of any other disk go while the clone
- *     lives, unless that disk goes (HOLDS-9), and each rebuild names the clone.
- * REBUILD-14  No two disks come out of a rebuild with one block, unless one inherited it from the
- *     other or both from an ancestor (VERIFY-3, VERIFY-11). The checker finds such blocks, whatever
- *     the old registry knows, and one of the two went back to an older state. It is refused as in
- *     REBUILD-7:
- *         a block proves the one older          the one, if no block that disks share speaks
- *         (VERIFY-10)                           against the other, too
- *         nothing proves any, and the one has   the one: its record is from before that snapshot,
- *         no snapshot with the number that its  which cannot go as long as the clone lives
- *         clone, the other, descends from; the
- *         clone only reads what they share, and
- *         a block proves to be what it wrote
- *         all else                              both: whichever is older would overwrite the newer
- *     That the other one has the contents is no proof against a disk that has no checksum: it may
- *     have written the same in place. Disks that are refused are left out then, and the rest is
- *     asked again.
- * REBUILD-15  What was known of the clocks may be gone: the old registry cannot be read, or not
- *     there, or has no witness of a disk that has snapshots. Or it is older than the store, and so
- *     its witnesses are: it is in doubt, something on the store is newer, or what would tell cannot
- *     be read. Then nobody knows which snapshots were taken in doubt, and the new registry believes
- *     none of their times:
- *         no witness              all snapshots of the disk are one stretch (WITNESS-5)
- *         one that may be older   those behind the newest that it had seen are one, beside its own
- *                                 stretches; a doubt that it knows goes on
- *     The rebuild is a look at the clocks, which ends the stretch if there is no doubt. If the disk
- *     waits for recovery, may have a ring, or its log cannot be read, it goes on until the next
- *     look. So none of these snapshots goes by time before the window has passed since the rebuild.
- *     Whether the clock itself is in doubt, only its newest snapshot can tell then (WITNESS-7).
+ *     calls such a block free is not believed.
+ *         a disk that is                      its blocks
+ *         refused by REBUILD-7                do not count: they may be another disk's by now, and
+ *                                             accepting the disk looks again (FORGET-4)
+ *         refused by REBUILD-14               count: one of the two disks is as it should be, and
+ *                                             nobody knows which
+ *         damaged, and no longer leads        are not protected by this
+ *           to them
+ * REBUILD-10  A name that the registry would not take keeps nobody from any disk. A record whose
+ *     name no disk may have is entered with a name that is made of its UUID. If several live disks
+ *     have one name, all but one are entered with names that are made of their slots. The records
+ *     keep what they have.
+ * REBUILD-11  Extents of further volumes may be newer than the old registry knows, while nothing on
+ *     volume 0 is. Then all of volume 0 went back to an older state, and not only the registry
+ *     there. A disk may lead to blocks that were freed since and are another disk's by now. Where
+ *     such a block has no checksum, nothing else shows that. So the rebuild says so, every time
+ *     that it can tell. Disks that were made since have lost their records, and what is left of
+ *     them lies on the further volumes. So a lost record is entered for them (lost.h): nothing of
+ *     them is collected before the operator gives them up.
+ * REBUILD-12  The volumes' numbers may say that a volume went back (NUMBERS-1). Then nothing
+ *     changes without the operator's word that there is no newer one. That is asked before the
+ *     store is taken, and again once nobody else can change it. With that word the rebuild says so
+ *     and takes the volume as it is. It also names the disks that have blocks without a checksum:
+ *     these blocks may be older ones, or another disk's by now. When the new registry is in, all
+ *     volumes get a new number (NUMBERS-6).
+ * REBUILD-13  A disk may be gone from the store, or its record unreadable, while clones descend
+ *     from it. Then its row is kept as that of a deleted disk: it leads from a clone to the
+ *     snapshots that the clone needs (HOLDS-5). Without the row, these would be let go. If neither
+ *     the store nor the old registry has the row, the registry lets no snapshot of any other disk
+ *     go while the clone lives, but with the whole disk (HOLDS-9). Each rebuild names the clone.
+ * REBUILD-14  No two disks A and B come out of a rebuild with one block, unless one inherited it
+ *     from the other, or both from an ancestor (VERIFY-3, VERIFY-11). The checker finds such
+ *     blocks, whatever the old registry knows. One of the two disks went back to an older state,
+ *     and is refused as in REBUILD-7:
+ *
+ *       what is known                                                     refused
+ *       a block that both have proves A older (VERIFY-10), and no         A
+ *         block that B shares with any disk speaks against B
+ *       no block speaks against A or B. A is the origin that B            A: its record is from
+ *         descends from, and lacks the snapshot of that number. B         before that snapshot,
+ *         only reads the blocks that both have. The contents of one       which stays as long as
+ *         of them match B's checksum, and none speaks against B           the clone lives
+ *       anything else                                                     both: the older one
+ *                                                                         would overwrite the newer
+ *
+ *     A disk without a checksum of a block is not proven older because the other disk's checksum
+ *     matches: it may have written the same bytes in place. Disks that are refused are left out,
+ *     and the rest is asked again.
+ * REBUILD-15  What was known of the clocks may be gone or old. The old registry is old in this
+ *     sense if it is in doubt, if something on the store is newer than it knows, or if what would
+ *     tell cannot be read. Then nobody knows which snapshots were taken in doubt, and the new
+ *     registry does not believe their times:
+ *
+ *       the old registry                        snapshots whose times are not believed
+ *       cannot be read, or is not there, or     all of the disk: one stretch (WITNESS-5)
+ *         has no witness of the disk
+ *       has a witness, and is old               those behind the newest that the witness had seen:
+ *                                               one stretch, beside the witness's own. A doubt that
+ *                                               it knows goes on
+ *       has a witness, and is not old           as the witness says
+ *
+ *     The rebuild is a look at the clocks. If there is no doubt, it ends that stretch. The stretch
+ *     goes on until the next look if the disk waits for recovery, may have records on a ring, or
+ *     its log cannot be read. So none of these snapshots goes by time before the policy's window
+ *     has passed since the rebuild. Whether the clock itself is in doubt, only the newest snapshot
+ *     can tell then (WITNESS-7).
  * REBUILD-16  A disk whose trees or log cannot all be read is named. It stays as it is: what can be
- *     read of it can be saved, and it may have gone back as well.
- * REBUILD-17  The name of a disk is the one in the old registry (ATTACH-19), unless its record may
- *     have got one since: it has an epoch that the old registry has not given out, or that is in
- *     doubt. What went back keeps its name there in any case: renaming it was told to somebody.
+ *     read of it can be saved. It may also have gone back.
+ * REBUILD-17  A disk keeps the name that the old registry has (ATTACH-19). The record's name counts
+ *     instead if the old registry is in doubt, or if the record's epoch is higher than any that the
+ *     old registry gave to this disk: the disk may have been renamed since. A disk whose record
+ *     went back keeps the old registry's name in any case, because the operator was told that the
+ *     renaming had worked.
  * Threads: the caller's.
  * Crash story: a crash leaves the old registry or a blank one (REBUILD-2), and the file. The next
  *   call begins again, and removes it (rebuild_file.c). A blank one knows nothing of the clocks, so

@@ -3,20 +3,22 @@
  * RING_CHECK-1  Each batch that a disk's record claims is read whole, with its hash, from each
  *     member (scan.c). So damage to a write that the store lacks is found before the write is
  *     needed.
- * RING_CHECK-2  A disk whose record names another ring than this host's is told of, whether this
- *     host has a ring or not: it can be used only there.
+ * RING_CHECK-2  If a disk's record names another ring than this host's, that is told, whether this
+ *     host has a ring or not: the disk can be used only where that ring is.
  * RING_CHECK-3  A ring that another process has open changes while it is read, so its records are
  *     not checked. That is told for each disk that may need them.
- * RING_CHECK-4  A ring of two that goes on with one has all that was acknowledged, so that is no
- *     error, whatever has become of the other one. It is told, for nothing mirrors it any more.
- * RING_CHECK-5  Of a mirror each member is looked at by itself. What only one of them can give is
- *     damage of the other one, though nothing is lost yet: a mirror is made for the day on which a
- *     member goes, and it may be the good one. What a crash leaves on one member only, because
- *     nobody was told that it was done, is no damage (SCAN_JUDGE-7).
- * RING_CHECK-6  What a member has that was left by the operator's word is compared by epoch and
- *     number, because it may lack the proof that the store names by now. Numbers go on from one
- *     epoch to the next. So a later epoch that has not come to the member's newest record, or
- *     begins before it, was begun without that record.
+ * RING_CHECK-4  A ring of two that goes on with one member has all that was acknowledged. So that
+ *     is no error, whatever has become of the other member. It is told, because nothing mirrors the
+ *     ring any more.
+ * RING_CHECK-5  Each member of a mirror is looked at by itself. A batch that only one member can
+ *     give is damage of the other one, though nothing is lost yet: a mirror is made for the day on
+ *     which a member goes, and that may be the good one. No damage is what a crash leaves on one
+ *     member only, because nobody was told that it was done (SCAN_JUDGE-7).
+ * RING_CHECK-6  A member that was left by the operator's word may lack the proof that the store
+ *     names by now. So its records are compared by epoch and number. Let R be its newest record of
+ *     a disk. The member has newer writes if neither the ring nor the store has come to R's epoch
+ *     and number. It has them, too, if a later epoch on the ring begins at R's number or before:
+ *     numbers go on from one epoch to the next, so that epoch was begun without R.
  * Threads: the caller's. Crash story: nothing is written here.
  */
 #include "attach/ring_check.h"
