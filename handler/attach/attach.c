@@ -11,17 +11,18 @@
  *         deleting a disk   1. lock   2. record deleted   3. row deleted   4. unlock
  *     A crash in between leaves a locked row. Recovery reads the record and finishes the deletion,
  *     unlocks a disk that is complete, or removes the row of one that has no record.
- *     In doubt (ATTACH-9) nobody gets a lock. A disk that a call has made and must undo then goes
- *     without one, record first: nobody has it, and nobody can get it. A crash in between leaves a
- *     row that the rebuild, which ends the doubt, does not take over.
+ *     While the registry is in doubt (ATTACH-9) nobody gets a lock. A call that has made a disk and
+ *     must undo that then deletes it without a lock, record first: nobody has the disk, and nobody
+ *     can get it. A crash in between leaves a row that the rebuild, which ends the doubt, does not
+ *     take over.
  * ATTACH-4  Size, labels and protection change in the store first, because the store is the truth,
  *     and then in the registry. If the registry missed a change, it is told later: by recovery,
  *     when the disk is closed, or before snapshots are let go. Until that has worked the disk's
  *     lock stays (ATTACH-2), and no snapshot goes whose label only the store knows. After an owner
- *     has died, recovery reads the label changes that its log has since SETTLE_SNAPSHOTS snapshots
- *     ago. It may pass over an older one that the registry missed: that call returned an error.
- *     Labels go behind their snapshots. Whoever died in between has left an intent (HOLDS-8), and
- *     then labels of snapshots that went from amid history are removed.
+ *     has died, recovery reads the label changes in the disk's log since SETTLE_SNAPSHOTS snapshots
+ *     ago. It may pass over an older one that the registry missed: the call that made it returned
+ *     an error. Labels are removed after their snapshots. A process that died in between has left
+ *     an intent (HOLDS-8). Then labels of snapshots that went from amid history are removed.
  * ATTACH-5  A reader holds a snapshot (holds.c) from before it opens the snapshot until after it
  *     has closed it. A clone's creator holds the snapshot until the clone's record is durable. A
  *     process that only reads registers an instance when it takes its first hold, not before.
@@ -48,15 +49,17 @@
  *     may have been deleted meanwhile, and the slot given to that other disk.
  * ATTACH-10  An extent whose header contradicts the registry (EXTENT-5) is given up at once, as
  *     sealed, so that nobody allocates from it. Another one is claimed for the same request. The
- *     header of a dead owner's extent is compared when the extent is adopted. It may have more
- *     states than the registry knows, since the owner wrote some before it died. Fewer mean that
- *     the device lost a write. If the header names an instance that the registry does not know, the
- *     registry lost a write, and the dead owner had not compared the header. A header that proves
- *     that the registry lost a write puts the registry in doubt at once (plx_registry_doubt),
- *     because a crash would forget the proof. From then on nothing is opened for writing or claimed
- *     until the registry is rebuilt. So the row of that extent stays as it was: what it says is the
- *     proof (DOORS-4), and a rebuild that found it disbelieved would disbelieve the newer header
- *     (REBUILD-6).
+ *     header of a dead owner's extent is compared when the extent is adopted:
+ *         more states than the registry    as it should be: the owner wrote some before it died
+ *           knows
+ *         fewer states                     the device lost a write: the extent is sealed
+ *         it names an instance that the    the registry lost a write, and the dead owner had not
+ *           registry does not know         compared the header yet
+ *     A header that proves that the registry lost a write puts the registry in doubt at once
+ *     (plx_registry_doubt), because a crash would forget the proof. From then on nothing is opened
+ *     for writing or claimed until the registry is rebuilt. The row of that extent stays as it was.
+ *     What it says is the proof (DOORS-4). And a rebuild that found the row disbelieved would
+ *     disbelieve the newer header, too (REBUILD-6).
  * ATTACH-11  One process of a machine recovers at a time, under the lock on PLX_BYTE_RECOVERY, and
  *     lists the dead only when it has that lock. Two recoveries would share a dead instance's
  *     extents between them, and neither could mark all that its logs name there (ATTACH-1). The
@@ -72,14 +75,14 @@
  * ATTACH-14  A handler that recovers one dead handler keeps that handler's disks open, because
  *     their LUNs are about to ask for them. Closing, unlocking, locking and opening each disk again
  *     would take longer than the rest of the recovery. These disks are locked like any open disk
- *     until somebody asks for them or they are let go. If several handlers died, all disks are
+ *     until a LUN asks for them or they are let go. If several handlers died, all their disks are
  *     closed, since nobody can tell which will be asked for here. A disk that its LUN has left
  *     stays open too: more LUNs may be about to close, and closing all disks together costs hardly
  *     more than closing one.
  * ATTACH-15  A superblock that knows fewer extents than the registry proves that the device lost a
  *     write (ATTACH-7). The registry's word counts then (VOLUME-5): everything can be read, and
- *     nobody writes to the store until "store grow" has written the superblock again. It refuses
- *     if extents of that volume went back, too: then a newer volume is to be put back.
+ *     nobody writes to the store until "store grow" has written the superblock again. "store grow"
+ *     refuses if extents of that volume went back, too: then a newer volume is to be put back.
  * ATTACH-16  A reader that cannot write to the volume, finds it full, or finds the store released,
  *     another host's or without a home page to be read enters nothing in the registry, not even a
  *     hold. One of two things protects its snapshots:
@@ -87,15 +90,15 @@
  *                                        (HOLDS-7)
  *         its locks are not seen         nobody has the store open when the reader begins, and
  *                                        nobody has opened it by the end (TENANCY-7)
- *     Otherwise it is refused all snapshots. In the second case a process that opens the store
- *     later does not know of the reader. So the reader asks plx_attach_fenced() before it calls
- *     what it has read right. If a store that was not this host's is imported here while it is
- *     read, the first case applies from then on; that another host had it in between would not be
- *     noticed. A process that can write enters holds (ATTACH-5).
+ *     Otherwise the reader is refused all snapshots. In the second case a process that opens the
+ *     store later does not know of the reader. So the reader asks plx_attach_fenced() before it
+ *     takes what it has read for right. A store that was not this host's may be imported here while
+ *     it is read. Then the first case applies from then on, and nobody notices that another host
+ *     had the store in between. A process that can write enters holds (ATTACH-5).
  * ATTACH-17  A growth that fails removes the file that it made for a further volume, unless the
- *     file has a superblock by then. Volume 0 gets to count a further volume only after that
- *     (GROW-3), so nobody counts what is removed. A repeated call goes on with what stays: the
- *     registry has the path. Any other volume that names this store is refused without --force.
+ *     file has a superblock by then. Volume 0 counts a further volume only after that superblock is
+ *     there (GROW-3), so nobody counts what is removed. A repeated call goes on with what stays:
+ *     the registry has the path. Any other volume that names this store is refused without --force.
  * ATTACH-18  A disk whose record names a ring that this process cannot open is opened, which
  *     recovers it, and is closed again: it is not used without the ring (FRONT-1). Mark and
  *     position stay. The error names the ring.
@@ -109,18 +112,20 @@
  *     name in between. A rebuild of the registry between 2 and 3 finds either name (REBUILD-17):
  *     nobody was told that the disk was renamed.
  *     Whoever has waited for a lock compares the name again: it wants the disk of that name.
- * ATTACH-20  The ring is open, and locked (RING_MEMBERS-1), while a disk that is open here has it.
- *     A disk lets go of it when all is drained and the ring has forgotten the disk (RINGED-6). One
- *     that has the ring is not kept open for its next LUN (ATTACH-14): closing drains what it has
- *     there. Only an attach with options.rings appends; every other one drains before it does
- *     anything else with the disk. If that is interrupted (options.draining), the disk is closed
- *     with mark and position as they are by then, and the next opening goes on.
- * ATTACH-21  A disk's records on a ring are discarded in two steps. First the disk's record names
- *     no ring any more, durably. Then the ring forgets, if it is this host's. If it has records
- *     that the mark did not claim, a newer state of the store may need them: the store was put
- *     back. Then the second step is left out. In both cases, and after a crash between the two
- *     steps, the ring keeps records that no mark claims any more. Only options.discard_aside makes
- *     the ring forget them. A call that is repeated without that option leaves them there.
+ * ATTACH-20  The ring is open, and locked (RING_MEMBERS-1), while a disk that is open here uses it.
+ *     A disk uses it until all is drained and the ring has forgotten the disk (RINGED-6). A disk
+ *     that uses the ring is not kept open for its next LUN (ATTACH-14): closing drains what it has
+ *     there. Only an attach with options.rings appends to the ring; every other one drains before
+ *     it does anything else with the disk. If that is interrupted (options.draining), the disk is
+ *     closed with mark and position as they are by then, and the next opening goes on.
+ * ATTACH-21  A disk's records on a ring are discarded in two steps:
+ *     1. The disk's record names no ring any more, durably.
+ *     2. If the ring is this host's, it forgets the disk.
+ *     The second step is left out, too, if the ring has records that the mark did not claim. Then
+ *     the store was put back, and its newer state may need them. Where the second step was left
+ *     out, or a crash came before it, the ring keeps records that no mark claims. Only
+ *     options.discard_aside makes the ring forget them; a call that is repeated without that option
+ *     leaves them there.
  * ATTACH-22  While the device of the home page hangs, nobody knows whose the store is. Then writes
  *     to the store wait (TENANCY-10, TICK-6); the loop itself never reads the page. A ring goes on
  *     to acknowledge, and needs no look for that: what it writes is not the store's, and no other
@@ -129,10 +134,10 @@
  *             over                        Mark and position stay. So when this host has the store
  *                                         again, it drains what its ring has acknowledged, before
  *                                         the take-over or after it.
- *         the operator discards the       They are given up by his word, which says that this host
- *             ring's writes there         is off. What it acknowledges until it looks goes with
- *                                         them. The record has no mark then, so they are kept
- *                                         aside and never reach the store (RINGED-10).
+ *         the operator discards the       His word says that this host is off, and gives the writes
+ *             ring's writes there         up. What this host acknowledges until it looks goes with
+ *                                         them. The record has no mark then, so these writes are
+ *                                         kept aside and never reach the store (RINGED-10).
  *         another process of this         It knows the ring by the state directory, which both
  *             machine takes the store     have, and cannot open it, since the members are locked
  *             over, through another       (RING_MEMBERS-1). If it reaches the members by other
@@ -145,25 +150,25 @@
  *                                         stopped acknowledges nothing (RINGED-2).
  *         the machine was paused          The first write to the store after the pause waits for a
  *                                         look. For the ring it is one of the cases above.
- * ATTACH-23  What a disk knows of the clocks is kept in the registry: when it is opened and closed,
- *     and at once when a look finds a doubt, or the end of one, or when nothing is kept yet and a
- *     snapshot is taken (WITNESS-9). A change that the loop finds is kept by the thread of the hook
- *     "defer". One that fails is tried again. No witness replaces a newer one. A command (options
- *     .brief) keeps what is no doubt only with its next commit. While the clock is right, this
- *     costs one commit in the life of a disk.
- *     If the registry cannot say what the disk knew, a command does not open it: nothing has
- *     changed, and somebody is there who can rebuild the registry. A handler does, because a LUN
- *     that does not come back costs more than snapshots that stay longer: all snapshots that there
- *     are count as taken up to its first look without doubt (WITNESS-5). It goes on trying to keep
- *     that, and a registry that stays damaged makes every opening begin so.
+ * ATTACH-23  What a disk knows of the clocks, its witness, is kept in the registry: when the disk
+ *     is opened and closed; at once when a look finds a doubt, or the end of one; and when nothing
+ *     is kept yet and a snapshot is taken (WITNESS-9). A change that the loop finds is kept by the
+ *     thread of the hook "defer". If keeping it fails, it is tried again. No witness replaces a
+ *     newer one. A command (options .brief) keeps what is no doubt only with its next commit. While
+ *     the clock is right, this costs one commit in the life of a disk.
+ *     If the registry cannot say what the disk knew, a command does not open the disk: nothing has
+ *     changed, and somebody is there who can rebuild the registry. A handler does open it, because
+ *     a LUN that does not come back costs more than snapshots that stay longer: all snapshots that
+ *     there are count as taken up to its first look without doubt (WITNESS-5). The handler goes on
+ *     trying to keep that. A registry that stays damaged makes every opening begin so.
  * ATTACH-24  A ring has records of an opening of a disk only if the disk's record had the epoch of
- *     that opening before, durably. So if this host's ring has some of an epoch that the registry
- *     granted to whoever died with the disk open, and the record is older and names no ring, then
- *     the device has lost that record. What was acknowledged must not be set aside then as if it
- *     had been given up (RINGED-10). The disk is unlocked with that epoch as the one that was
- *     written, so each door refuses the older record from then on (DOORS-1), until the operator
- *     accepts it. By accepting it the operator gives up what the ring has. A store that was put
- *     back as a whole is no such case: its registry has not granted that epoch.
+ *     that opening before, durably. Say an instance died with the disk open, in an epoch E that the
+ *     registry had granted. If this host's ring has records of E, and the disk's record is older
+ *     than E and names no ring, the device has lost the record of E. What was acknowledged must not
+ *     be set aside then as if it had been given up (RINGED-10). So the disk is unlocked with E as
+ *     the epoch that was written. Each door refuses the older record from then on (DOORS-1), until
+ *     the operator accepts it, and by that gives up what the ring has. A store that was put back as
+ *     a whole is no such case: its registry has not granted E.
  * Threads: see attach.h. A claim of an extent runs on the thread of the hook "defer", with a
  *   registry handle of its own. The next tick of the loop takes its answer in.
  * Crash story: locks and extents stay with the instance's row, and its byte lock is free. The next

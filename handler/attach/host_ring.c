@@ -1,24 +1,28 @@
 /* host_ring.c - this host's ring of a store is looked at, and deleted.
  *
  * HOST_RING-1  A ring that a virtual disk's record names is never erased, whatever the operator
- *     says: it may hold writes of the disk that were acknowledged (RING_DISKS-1), and without it
- *     the disk cannot be used. Such a disk has to drain, or its writes to be discarded, first.
- * HOST_RING-2  Where the store cannot be asked, or a record of it cannot be read, a ring that may
- *     hold anything goes only by the operator's word that nobody needs it. --force does not state
- *     that: it stands for what was set aside, for members that cannot be read, and for a ring of
- *     another host, all of which no record names.
+ *     says: it may hold writes of the disk that were acknowledged (RING_DISKS-1), and the disk
+ *     cannot be used without it. Such a disk has to drain first, or its writes have to be
+ *     discarded.
+ * HOST_RING-2  If the store cannot be asked, or a record of it cannot be read, a ring that may hold
+ *     anything goes only by the operator's word that nobody needs it. --force is not that word. It
+ *     stands for three things that no record names: writes that were set aside, members that cannot
+ *     be read, and a ring of another host.
  * HOST_RING-3  The members are locked exclusively before the store is asked. So no handler marks a
  *     disk with the ring in between.
- * HOST_RING-4  The ring is erased first, durably, and then dropped from the list. What is left of
- *     a deletion that was cut off is deleted again: a member without the ring needs no erasing.
- * HOST_RING-5  A file gives its blocks back then, so that nothing of the ring is found in it, and
- *     the next ring is made in it without --force. A device keeps what the segments had.
+ * HOST_RING-4  The ring is erased first, durably, and then dropped from the list. If a deletion was
+ *     cut off, what is left is deleted by the same command: a member without the ring needs no
+ *     erasing.
+ * HOST_RING-5  A file that was a member gives its blocks back when the ring is deleted. So nothing
+ *     of the ring is found in it, and the next ring is made in it without --force. A device keeps
+ *     what the segments had.
  * HOST_RING-6  A ring that this host has entered, and that another host took over, is not called
- *     usable, nor is anything of it read, unless a member is looked at by its path: all that looks
- *     at a ring comes by plx_host_ring_check(), as what opens it does (RING_MEMBERS-3).
- * HOST_RING-7  By its store such a ring is only forgotten: that host may use it. Where a disk may
- *     need it, that takes --force, for this host may be the one to take it over. Erasing it takes
- *     the path of a member.
+ *     usable, and nothing of it is read. Every look at a ring asks plx_host_ring_check(), as
+ *     opening one does (RING_MEMBERS-3). The only exception is a member that is looked at by its
+ *     path.
+ * HOST_RING-7  Such a ring is only forgotten if it is deleted by the name of its store, because the
+ *     other host may use it. If a disk may need it, that takes --force, for this host may be the
+ *     one to take it over. Erasing it takes the path of a member.
  * Threads: the caller's.
  * Crash story: HOST_RING-4.
  */

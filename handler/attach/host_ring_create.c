@@ -1,40 +1,45 @@
 /* host_ring_create.c - this host's ring of a store is made, or taken up again.
  *
- * HOST_RING_CREATE-1  Order: it is tried whether the ring can be entered; the store allows rings,
- *     durably; the ring is made on its members; it is entered. Nothing uses a ring that is not
- *     entered, and a store that allows rings without having one lacks nothing.
+ * HOST_RING_CREATE-1  The order of steps:
+ *     1. It is tried whether the ring can be entered in the list.
+ *     2. The store allows rings, durably.
+ *     3. The ring is made on its members.
+ *     4. It is entered.
+ *     Nothing uses a ring that is not entered, and a store that allows rings without having one
+ *     lacks nothing.
  * HOST_RING_CREATE-2  The members stay locked exclusively all along (RING_MEMBERS-1). So no member
  *     becomes somebody else's volume or ring between the look at it and its superblock.
  * HOST_RING_CREATE-3  A ring is never made over a volume of a store, known here or not, nor over a
- *     ring that may hold what a store lacks, whatever --force says. Data of others takes --force.
+ *     ring that may hold what a store lacks, whatever --force says. Over other data it is made with
+ *     --force.
  * HOST_RING_CREATE-4  The beginning of each member is erased, so that no other program finds what
  *     was there before.
- * HOST_RING_CREATE-5  A ring of this host and this store is taken up as it is, if all its members
- *     are given and no others: it may hold writes that the store lacks. A member that the ring went
- *     on without is none. A ring of another store is never taken up.
+ * HOST_RING_CREATE-5  A ring of this host and this store is taken up as it is, if its members are
+ *     given and no other paths: it may hold writes that the store lacks. A member that the ring
+ *     went on without does not count as one. A ring of another store is never taken up.
  * HOST_RING_CREATE-6  Files get all their blocks when the ring is made: a ring that finds its file
  *     system full could not keep what it is about to acknowledge.
- * HOST_RING_CREATE-7  What fails before the first write to a member has changed no member. What
- *     fails later leaves none that looks like a ring.
- * HOST_RING_CREATE-8  A ring that is entered already is taken up where it lies now, if a member
- *     that is entered does not hold it any more, and each that still does is given: it was moved,
- *     or its device has another name. Otherwise a copy would be taken for the ring. A member that
- *     was used apart takes the place of the one that is entered by the operator's word that the
- *     other one is lost (HOST_RING_CREATE-9). Nothing else is made of the members that are given
- *     then, and no file is created.
- * HOST_RING_CREATE-9  A member of two is taken up by itself if the ring goes on with it alone, or
- *     by the operator's word that the other one is lost, unless the store knows that this one lacks
- *     a disk's newest writes (as HOST_RING_REPAIR-1, -5). It has its new set, durably, before it is
- *     entered. By that word nothing is made.
+ * HOST_RING_CREATE-7  A call that fails before the first write to a member has changed no member.
+ *     One that fails later leaves no member that looks like a ring.
+ * HOST_RING_CREATE-8  The list may have a ring for this store already, at other paths. It is taken
+ *     up at the paths that are given now if one of the entered members is not there any more, and
+ *     each that is still there is given: the ring was moved, or its device has another name.
+ *     Otherwise a copy would be taken for the ring. A member that was used apart takes the place of
+ *     the entered one by the operator's word that the other one is lost (HOST_RING_CREATE-9). In
+ *     all these cases no ring is made, and no file is created.
+ * HOST_RING_CREATE-9  One member of two is taken up by itself if the ring goes on with it alone, or
+ *     by the operator's word that the other one is lost. It is refused if the store knows that this
+ *     one lacks a disk's newest writes (as HOST_RING_REPAIR-1, -5). It has its new set, durably,
+ *     before it is entered. By that word no ring is made.
  * HOST_RING_CREATE-10  A ring of another host that may hold anything becomes this host's by the
- *     operator's word, which names that host and says that it is off: its device was moved here, or
- *     this machine has another id than before. (Of two hosts that it names, because a taking-over
- *     was cut off, either one.) The store is this host's already, for it is open to
+ *     operator's word, which names that host and says that it is off. The device was moved here, or
+ *     this machine has another id than before. If an earlier taking-over was cut off, the ring
+ *     names two hosts, and either name will do. The store is this host's already, for it is open to
  *     write. The members name this host, durably, before the ring is entered (RING-8), so the other
- *     host does not use it any more (RING_MEMBERS-3). By that word nothing is made, either.
+ *     host does not use it any more (RING_MEMBERS-3). By that word no ring is made, either.
  * Threads: the caller's.
- * Crash story: what is left is nothing, a store that allows rings, a ring on the first member only,
- *   which is made again with --force, or one on all members, which is taken up.
+ * Crash story: a crash leaves nothing; or a store that allows rings; or a ring on the first member
+ *   only, which is made again with --force; or a ring on all members, which is taken up.
  */
 #include "attach/host_ring_inside.h"
 

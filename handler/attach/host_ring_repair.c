@@ -1,29 +1,31 @@
 /* host_ring_repair.c - a ring of two members goes on with one of them, or gets another one.
  *
- * HOST_RING_REPAIR-1  Whether a member that is not there is lost for good only the operator can
- *     know: it may have writes that this one lacks. Without that word nothing is written.
- * HOST_RING_REPAIR-2  The survivor has its new set, durably, before anything else (RING-2). Then it
- *     is opened without anybody's word, and the other one is set aside if it comes back.
- * HOST_RING_REPAIR-3  The lost member's path is dropped from the entry, and the new one entered
- *     when it is a member, durably (resilver.c). Until then the ring goes on with the survivor
- *     alone.
+ * HOST_RING_REPAIR-1  Whether a missing member is lost for good only the operator can know: it may
+ *     have writes that the other one lacks. Without that word nothing is written.
+ * HOST_RING_REPAIR-2  The survivor has its new set, durably, before anything else (RING-2). From
+ *     then on it can be opened without anybody's word, and the other member is set aside if it
+ *     comes back.
+ * HOST_RING_REPAIR-3  The lost member's path is dropped from the entry. The new member's path is
+ *     entered when that one is a member, durably (resilver.c). Until then the ring goes on with the
+ *     survivor alone.
  * HOST_RING_REPAIR-4  The members stay locked exclusively all along (RING_MEMBERS-1).
- * HOST_RING_REPAIR-5  A member of which the store knows that it lacks a disk's newest writes does
- *     not go on alone, nor is it copied to another one: that one may have them. The command refuses
- *     it, if the store can be asked (cmd_ring_repair.c).
+ * HOST_RING_REPAIR-5  If the store knows that a member lacks a disk's newest writes, that member
+ *     does not go on alone, nor is it copied to another one: the other one may have these writes.
+ *     The command refuses it, if the store can be asked (cmd_ring_repair.c).
  * HOST_RING_REPAIR-6  A file that was made for a new member, and that the ring did not take, is
  *     removed.
- * HOST_RING_REPAIR-7  A member that was left behind, and whose path is entered still, for a handler
- *     lost it and went on, may be the new one. It is let go of then, and opened again as such.
- * HOST_RING_REPAIR-8  A member that is in use, and is damaged, is left behind first, and then
- *     copied to as such. The other one lacks nothing that it has: the caller knows. So nobody's
- *     word is needed, and the ring has everything whenever that is cut off.
- * HOST_RING_REPAIR-9  A member that was left by somebody's word (RING-7) is not copied to while it
- *     has newer writes than the ring and the store, but with --force: it may have the only copy of
- *     what was acknowledged. The command looks (ring_check.c).
+ * HOST_RING_REPAIR-7  A handler may have lost a member and gone on, so that the path of the member
+ *     left behind is entered still. That same member may be given as the new one. Then its device
+ *     is closed first, and opened again as the new member's.
+ * HOST_RING_REPAIR-8  A damaged member that is in use is left behind first, and then copied to like
+ *     one that was left. The other member lacks nothing that the damaged one has: the caller knows.
+ *     So nobody's word is needed, and the ring has everything whenever that is cut off.
+ * HOST_RING_REPAIR-9  A member that was left by somebody's word (RING-7) may have newer writes than
+ *     the ring and the store. Then it is copied to only with --force, because it may have the only
+ *     copy of what was acknowledged. The command looks (ring_check.c).
  * Threads: the caller's.
- * Crash story: at each point the ring is one of two that lacks a member, one that goes on alone, or
- *   whole again; the same call goes on.
+ * Crash story: at each point the ring lacks one of two members, or goes on with one alone, or is
+ *   whole again. The same call goes on.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
  *     4. take its disks' locks over, with raised epochs
  *     5. open each disk, which replays its log; close it, or keep it open (ATTACH-14)
  *     6. remove the instance's row
- * A crash leaves this instance dead beside the others, and the next recovery treats them alike.
+ * A crash leaves this instance dead beside the others. The next recovery treats all of them alike.
  * Invariants and threads: attach.c. */
 #include <stdlib.h>
 #include <string.h>

@@ -4,11 +4,11 @@
  *     and only grows. extents.c hands the number out with every extent, and the engine compares it
  *     before it frees a block (ALLOC-6). A deduplication, which must keep collections out, enters
  *     itself as a collection that finds nothing (dedup.c).
- * COLLECTIONS-2  A collection ends by the instance that runs it. If that instance dies, another one
- *     that has proven the death goes on with it.
+ * COLLECTIONS-2  A collection is ended by the instance that runs it. If that instance dies, another
+ *     one that has proven the death goes on with the collection.
  * COLLECTIONS-3  What was found in an extent is entered only if the extent has not changed hands
- *     since the collection began: the statement compares the generation. It is valid until the
- *     extent changes hands. Its row is removed before the blocks are freed, so blocks that are used
+ *     since the collection began: the statement compares the generation. The entry is valid until
+ *     the extent changes hands. It is removed before the blocks are freed, so blocks that are used
  *     again after that are not freed a second time.
  * Threads: as registry.c.
  * Crash story: as registry.c. While a collection of a dead instance is under way, nobody frees

@@ -15,14 +15,14 @@
  * HOLDS-1  The two first transactions have an order, so nothing that is held is let go. If the hold
  *     is first, the thinner reads it together with entering the intent. If the intent is first, the
  *     reader is turned away until the intent has ended. A hold does not say that its snapshot
- *     exists: a reader that comes too late finds it gone in step 2.
+ *     exists: a reader that comes too late finds the snapshot gone in step 2.
  * HOLDS-2  An intent covers the whole history of its VDI, whatever range is to go. Log and key
  *     frames next to that range may be rewritten too, so nobody may begin to read there either.
- * HOLDS-3  An intent counts only while the VDI's lock is the one under which it was entered, by
- *     owner and epoch. A release, a takeover or a new lock ends it without touching it. If the
- *     holder dies, its intent counts until then, or until a reader proves the death and ends it:
- *     a dead process lets nothing more go. An intent of the reader's own instance is also a
- *     leftover, since an instance does one of the two at a time; the reader ends it.
+ * HOLDS-3  An intent counts only under the lock of the VDI under which it was entered, by owner and
+ *     epoch. A release, a takeover or a new lock ends it without touching its row. If the thinner
+ *     dies, its intent counts until then, or until a reader proves the death and ends it: a dead
+ *     process lets nothing more go. An intent of the reader's own instance is a leftover, too,
+ *     since an instance does one of the two at a time. The reader ends it.
  * HOLDS-4  A hold ends when it is released or when its instance's row is removed. That happens when
  *     the instance leaves or is proven dead. There is no timer (INV-5).
  * HOLDS-5  The snapshot that a clone began with stays as long as a live VDI descends from it: the
@@ -31,22 +31,23 @@
  * HOLDS-6  A call whose answer was lost may be repeated. A hold's id is the call's random number,
  *     an intent replaces the VDI's earlier intent, and removing what is gone is no error.
  * HOLDS-7  A reader that can read the volume but not write to it, for want of permission or of
- *     room, enters no hold. A hold that failed half-way only keeps more. The reader shares the lock
+ *     room, enters no hold. (A hold that failed half-way only keeps more.) It takes a shared lock
  *     on PLX_BYTE_READING for as long as it lives, and then looks for an intent. The thinner enters
  *     its intent and then looks for that lock. So at least one of the two sees the other, as in
- *     HOLDS-1, and while the lock is held nothing of any disk is let go. The lock is seen where
+ *     HOLDS-1. While the lock is held, nothing of any disk is let go. The lock is seen where
  *     instances prove each other dead (tenancy.h): through the same inode of the same machine. For
  *     any other reader the home page must stand still (ATTACH-16).
- * HOLDS-8  An intent is removed when what it announced is complete: the snapshots have gone, and so
- *     have their labels. In any other case its row stays and only does not count any more. So
- *     whoever settles the VDI (ATTACH-4) looks for labels whose snapshots have gone only where
- *     there is such a row, and removes it then.
- * HOLDS-9  While a row names an origin that has no row, nobody knows from which snapshots of which
- *     VDIs it descends. Then no intent to let snapshots of any other VDI go is entered
+ * HOLDS-8  An intent's row is removed when what it announced is complete: the snapshots have gone,
+ *     and so have their labels. In any other case the row stays, and only does not count any more.
+ *     So whoever settles the VDI (ATTACH-4) looks for labels whose snapshots have gone only where
+ *     there is such a row, and removes the row then.
+ * HOLDS-9  A row may name an origin that has no row. Then nobody knows from which snapshots of
+ *     which VDIs that clone descends, and no intent to let snapshots of any other VDI go is entered
  *     (schema/0008_origins.sql): whoever lets some go frees what died between them and their
- *     neighbours. All of a VDI may go. That frees nothing: a collection finds what no tree leads to
- *     any more, and the clone's own tree leads to all that the clone has. Only a rebuild makes such
- *     a row (REBUILD-13): the row of an origin stays as long as its clones'.
+ *     neighbours. All of a VDI may go. That frees nothing at once: a collection finds what no tree
+ *     leads to any more, and the clone's own tree leads to all that the clone has. Only a rebuild
+ *     makes such a row (REBUILD-13): otherwise the row of an origin stays as long as its clones'
+ *     rows.
  * Threads: as registry.c. Holds and intents have no audit events: they say what is being done, not
  *   who owns what, and come by the minute.
  * Crash story: see the table. A registry that was rebuilt knows no holds, since it is rebuilt when

@@ -5,13 +5,13 @@
  *
  * KEPT-1  A change that was put off runs before the next change and in the same transaction. So
  *     nobody ever sees the later change without the earlier one.
- * KEPT-2  A read by the same handle sees what was put off, which is made before the read, unless it
- *     was put off as unseen.
+ * KEPT-2  A read by the same handle sees what was put off: that is made before the read. A change
+ *     that was put off as unseen is the exception: reads do not see it.
  * KEPT-3  A refused change is dropped and takes no other change with it. When a transaction of
  *     several changes is refused, each is made in a transaction of its own, in order, and gets its
  *     own answer. After any other failure the changes wait. They are tried again with the next
  *     change, and, unless they are unseen, before the next read. Such a change may have been made
- *     after all, so a refusal in a later attempt is not reported: it may only mean that the first
+ *     after all. So a refusal in a later attempt is not reported: it may only mean that the first
  *     attempt succeeded.
  * Threads: as registry.c.
  * Crash story: a crash loses what was put off. So only what may be lost is put off: the
