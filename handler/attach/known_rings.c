@@ -3,8 +3,8 @@
  * KNOWN_RINGS-1  Whether there is an entry is asked under the folder's lock (ENTRIES-3). So a host
  *     has one ring a store, and none is replaced.
  * KNOWN_RINGS-2  The content of an entry is checked whenever it is read.
- * KNOWN_RINGS-3  One entry that cannot be read hides none of the others. Only where these say
- *     nothing is it an error, for the answer may be in that entry.
+ * KNOWN_RINGS-3  One entry that cannot be read hides none of the others. It is an error only if the
+ *     others do not have what is asked for, because the answer may be in that entry.
  * Threads: any.
  * Crash story: a crash leaves the old entry or the new one (ENTRIES-1).
  */

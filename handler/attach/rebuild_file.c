@@ -3,8 +3,8 @@
  * REBUILD_FILE-1  The file of a rebuild has a lock beside it, which its process holds from before
  *     the file is made until it is gone. Only that lock tells that a file is nobody's: another
  *     process may have the number in its name by now.
- * REBUILD_FILE-2  Whoever removes a lock holds it. So who has locked one that is no longer the one
- *     of that name has to begin again.
+ * REBUILD_FILE-2  A process that removes a lock file holds its lock. So a process that got a lock
+ *     compares: if that file no longer has the name, it begins again.
  * Threads: the caller's.
  * Crash story: a crash leaves files whose lock is free; the next rebuild removes them.
  */

@@ -1,14 +1,14 @@
 /* ring_disks.c - see ring_disks.h.
  *
- * RING_DISKS-1  Whether a disk needs a ring, its record on the store alone says, by its mark
- *     (FRONT-2). A segment of the disk on the ring proves nothing: its records may be on the store,
- *     or discarded. And a ring that cannot be read is needed all the same.
- * RING_DISKS-2  Behind the position of a disk without a mark lies what was discarded, or was never
- *     acknowledged. It is counted as set aside.
+ * RING_DISKS-1  Whether a disk needs a ring, only the disk's record on the store says, by its mark
+ *     (FRONT-2). A segment of the disk on the ring proves nothing: its records may be on the store
+ *     by now, or discarded. And a ring that cannot be read is needed all the same.
+ * RING_DISKS-2  If a disk has no mark, its records on a ring behind its position were discarded, or
+ *     were never acknowledged. They are counted as set aside.
  * RING_DISKS-3  A ring that does not match a disk's mark is another ring, an old copy, or a member
  *     left behind; its records of that disk are ignored.
- * RING_DISKS-4  What lies on a ring that is in use is not looked at: it changes meanwhile, and the
- *     records on the store are behind it.
+ * RING_DISKS-4  The records on a ring that is in use are not looked at. They change meanwhile, and
+ *     the positions in the disks' records on the store lag behind.
  * Threads: the caller's.
  * Crash story: nothing is written here.
  */

@@ -1,15 +1,16 @@
 /* ring_members.c - see ring_members.h.
  *
- * RING_MEMBERS-1  Who writes to a ring has the exclusive lock on PLX_BYTE_RING of each member. Who
- *     makes or ends one has the members for itself besides (device.h, exclusive). Who only looks
- *     takes neither, so that looking at a ring never stops a handler from opening it.
- * RING_MEMBERS-2  A ring all of whose segments are free holds nothing. Any other one may hold what
- *     its store lacks: only the store's records tell (ring_disks.c), and they need not be at hand.
- *     So --force alone overwrites the former and never the latter.
+ * RING_MEMBERS-1  A process that writes to a ring has the exclusive lock on PLX_BYTE_RING of each
+ *     member. One that makes or ends a ring has the members for itself besides (device.h,
+ *     exclusive). One that only looks takes neither, so that looking at a ring never stops a
+ *     handler from opening it.
+ * RING_MEMBERS-2  A ring all of whose segments are free holds nothing, and --force overwrites it.
+ *     Any other ring may hold what its store lacks. Only the store's records tell (ring_disks.c),
+ *     and they need not be at hand. So --force never overwrites such a ring.
  * RING_MEMBERS-3  A member is used only by the host that it names: locks do not reach from one host
- *     to another, and a device may be seen by several. So one that this host has entered, and that
- *     another host took over, or that names this machine by an earlier id, takes the operator's
- *     word (HOST_RING_CREATE-10). Looking at it takes none.
+ *     to another, and several hosts may see one device. It takes the operator's word
+ *     (HOST_RING_CREATE-10) to use a member that this host has entered and another host took over,
+ *     or one that names this machine by an earlier id. Looking at it takes none.
  * Threads: the caller's.
  * Crash story: nothing is written here, but files that the caller wants made.
  */

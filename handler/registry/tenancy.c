@@ -21,16 +21,17 @@
  * TENANCY-3  To take a store over means to begin a tenancy from another boot or inode, after a
  *     release, or by the operator's word. A process that does so writes the page, waits, and reads
  *     the page again before it does anything else. If two processes take the store at the same
- *     time, the one whose page was overwritten notices.
+ *     time, the one whose page was overwritten notices. The wait is SLOW_NS if the page that is
+ *     taken over says "open" (TENANCY-10), else SETTLE_NS.
  * TENANCY-4  The counter never goes back while its host lives. A counter that did go back belongs
  *     to an older page: somebody restored the volume beneath us. The tenancy is fenced.
  * TENANCY-5  A counter that stands still proves death only on the same machine. A process that is
  *     stopped there cannot have I/O of its own in flight for that long, and its instance's lock is
  *     looked at afterwards. Between two running machines it proves nothing: the other machine may
  *     only be paused. So another host's store needs the operator's word.
- * TENANCY-6  A page that was read while another process wrote it proves nothing. A tenancy is not
- *     fenced by a page with a damaged slot, and a damaged slot is read again some times first. Only
- *     then is it told to people.
+ * TENANCY-6  A page that was read while another process wrote it proves nothing. So a page with a
+ *     damaged slot does not fence a tenancy. It is read again some times first, and only if it
+ *     stays damaged is that told to people.
  * TENANCY-7  Whoever opens a store writes the page before anything else, even if "open" is set
  *     already. So a reader whose locks are not visible to others can tell by the page's generation
  *     whether the store was opened while it read.
@@ -38,9 +39,9 @@
  *     own next page would be refused by the gate that reads it. The operator's word begins a new
  *     count.
  * TENANCY-9  A tenancy from another boot or inode begins only when nobody has the store's further
- *     volumes open to write (VOLUMES-6). Volume 0 may have been replaced by a copy while it was in
- *     use: the copy's counter stands still, and its locks are free, while those who opened the
- *     store before write to the volumes that both name.
+ *     volumes open to write (VOLUMES-6). For volume 0 may have been replaced by a copy while the
+ *     store was in use. The copy's counter stands still, and its locks are free. But those who
+ *     opened the store before go on writing to the further volumes, which both volumes 0 name.
  * TENANCY-10  A look is one reading of the home page; a good one finds this host there. A write or
  *     flush goes to the store in two cases, by a clock that goes on while the machine sleeps:
  *     (a) the last good look began less than GAP_NS (2 s) ago;
@@ -63,11 +64,11 @@
  *     The clock is asked when the write goes: what a thread noted before a pause says nothing
  *     afterwards. A process that is stopped between that and io_submit() still writes the few
  *     blocks that it was about to: only a fence of the device itself rules that out.
- * TENANCY-11  Only the tenancy's own thread, and whoever is about to commit to the registry, waits
- *     for the page. While the device hangs nobody knows whose the store is: nothing is fenced,
- *     writes wait (TICK-6), and they go on by themselves when a look succeeds again. If looks that
- *     are due return errors for UNSEEN_NS, the tenancy is fenced, so that writes fail as the
- *     device does.
+ * TENANCY-11  Only two wait for the page: the tenancy's own thread, and a call that is about to
+ *     commit to the registry. While the device hangs nobody knows whose the store is. Then nothing
+ *     is fenced, writes wait (TICK-6), and they go on by themselves when a look succeeds again. If
+ *     looks that are due return errors for UNSEEN_NS, the tenancy is fenced, so that writes fail as
+ *     the device does.
  * Threads: `lock` guards the device and the page in memory, and is held while the page is read. The
  *   tenancy's thread looks once a second, and whenever somebody waits for a look. What the store's
  *   loop asks is atomic, and it takes wake_lock, for an instant, to wake that thread.

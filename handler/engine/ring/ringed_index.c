@@ -5,8 +5,8 @@
  *
  * RINGED_INDEX-1  No two ranges overlap, so a block has one record at most: the newest one that was
  *     put there.
- * RINGED_INDEX-2  Putting never fails: it needs two new ranges at most, its own and the rest of one
- *     that it lies in the midst of.
+ * RINGED_INDEX-2  Putting a range never fails. It needs two new ranges at most: its own, and the
+ *     rest of an older range in whose midst it lies.
  * Loop: the disk's; never blocks.
  * Crash story: memory only.
  */

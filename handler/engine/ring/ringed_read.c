@@ -1,8 +1,8 @@
 /* ringed_read.c - a disk is read through its ring: what the ring has is newer than the store.
  *
- * RINGED_READ-1  What is read of the ring is chosen, and pinned, before the store is asked for the
- *     rest. So a block that the ring no longer has is on the store by then (RINGED-5), and a block
- *     that it has is never older than what the store has.
+ * RINGED_READ-1  What is read from the ring is chosen, and pinned, before the store is asked for
+ *     the rest. So a block that the ring no longer has is on the store by then (RINGED-5). And a
+ *     block that is taken from the ring is never older than what the store has.
  * RINGED_READ-2  Of a record that is not in memory, no more is read than somebody asked for.
  *     Records are large, and during a burst most of them are on the ring alone.
  * Loop: the disk's; never blocks.

@@ -2,15 +2,15 @@
  * as there is room, else read back from the ring.
  *
  * RINGED_RECORDS-1  A record stays until the store has it and nobody reads it any more. Its blocks
- *     stay in memory while somebody has pinned it, and until the ring has them. Otherwise they go
- *     when memory is short: the newest first, for the oldest are drained next.
+ *     stay in memory until the ring has them, and while somebody has pinned the record. After that
+ *     they are dropped when memory is short: the newest first, for the oldest are drained next.
  * RINGED_RECORDS-2  The ring may use a record's segment again only when the disk's record on the
  *     store names a position at or behind it. A durable log item is not enough, because another
  *     host may have taken the disk over and use an older log. A key frame checks for that before it
  *     writes the position (KEYFRAME-6). The segment is also kept while the record may be read back.
  * RINGED_RECORDS-3  Blocks lie aligned, so that neither ring nor store copies them. Buffers of the
- *     largest size are kept for the next records, as long as there are records and the memory that
- *     they may have is not used up: allocating fresh memory costs more than filling it.
+ *     largest size are kept for the next records, as long as there are records, and within the
+ *     memory limit: allocating fresh memory costs more than filling it.
  * RINGED_RECORDS-4  The hash of each block stays in memory with its record, 2 MiB for a GiB. So a
  *     reader who wants a few blocks of a record reads and checks these alone.
  * Loop: the disk's; never blocks.
