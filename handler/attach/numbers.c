@@ -1,10 +1,9 @@
 /* numbers.c - see numbers.h.
  *
  * NUMBERS-1  The further volumes get a new number first, durably, and then the home page gets it.
- *     So no volume has a lower number than the home page, unless it went back to an older state, or
- *     its device lost a write that it had acknowledged. If one has, the store is opened neither for
- *     reading nor for writing. The registry is told nothing, so the newer volume only has to be put
- *     back.
+ *     So a volume with a lower number than the home page went back to an older state, or its device
+ *     lost a write that it had acknowledged. Then the store is opened neither for reading nor for
+ *     writing. The registry is told nothing, so the newer volume only has to be put back.
  * NUMBERS-2  A number that is one above the home page's was being written when a process died. The
  *     home page gets that number before a process writes the next one. A number that is two or more
  *     above proves that volume 0 went back. So both slots of the home page have a number, durably,

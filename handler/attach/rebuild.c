@@ -50,8 +50,8 @@
  *     there. A disk may lead to blocks that were freed since and are another disk's by now. Where
  *     such a block has no checksum, nothing else shows that. So the rebuild says so, every time
  *     that it can tell. Disks that were made since have lost their records, and what is left of
- *     them lies on the further volumes. So a lost record is entered for them (lost.h): nothing of
- *     them is collected before the operator gives them up.
+ *     them lies on the further volumes. So one lost record is entered for all of them (lost.h):
+ *     nothing of them is collected before the operator gives them up.
  * REBUILD-12  The volumes' numbers may say that a volume went back (NUMBERS-1). Then nothing
  *     changes without the operator's word that there is no newer one. That is asked before the
  *     store is taken, and again once nobody else can change it. With that word the rebuild says so
@@ -78,9 +78,9 @@
  *       anything else                                                     both: the older one
  *                                                                         would overwrite the newer
  *
- *     A disk without a checksum of a block is not proven older because the other disk's checksum
- *     matches: it may have written the same bytes in place. Disks that are refused are left out,
- *     and the rest is asked again.
+ *     That the contents match B's checksum proves nothing against A if A has no checksum of the
+ *     block: A may have written the same bytes in place. Disks that are refused are left out, and
+ *     the rest is asked again.
  * REBUILD-15  What was known of the clocks may be gone or old. The old registry is old in this
  *     sense if it is in doubt, if something on the store is newer than it knows, or if what would
  *     tell cannot be read. Then nobody knows which snapshots were taken in doubt, and the new

@@ -58,7 +58,7 @@
  *     disk is not opened with the ring. They have to fit: number follows number, snapshot follows
  *     snapshot, and all blocks lie within the disk.
  * RINGED-8  `since` in the mark is the epoch in which the disk got its mark. It stays when the disk
- *     is opened again. So the mark claims all records from that epoch on.
+ *     is opened again. So the mark claims all records from that epoch up to that of its proof.
  * RINGED-9  A request that waits for the mark to be removed does not wait for ever. When writing
  *     the record has failed ATTEMPTS_MAX times, the request fails, as it would without a ring. The
  *     ring goes on trying to remove the mark.

@@ -1,7 +1,7 @@
 /* scan.c - what is on the ring of a disk: found by its chain, made durable, given back.
  *
- * SCAN-1  A batch continues the chain if it has the number, the epoch and the hash of the batch
- *     before it that the chain asks for, and the proof of its segment. It lies in one of two
+ * SCAN-1  A batch continues the chain if it begins with the next number, names the hash of the
+ *     batch before it, and has the epoch and the proof of its segment. It lies in one of two
  *     places:
  *     - directly behind the batch before it, in the same segment;
  *     - at the beginning of a segment whose header says so. If several do, the one of the highest
@@ -11,9 +11,9 @@
  *     mark's.
  * SCAN-2  The scan begins at the position's record, in a segment whose header has the position's
  *     epoch. A segment of another epoch may have the same numbers, in whole batches behind one that
- *     was lost. Within an epoch segments follow each other. So it is the last one that begins
- *     before the position. Two may begin with the same record: one that got a proof and no records,
- *     and the next proof's.
+ *     was lost. Within an epoch segments follow each other. So it is the last one that does not
+ *     begin behind the position. Two may begin with the same record: one that got a proof and no
+ *     records, and the next proof's.
  * SCAN-4  With two members, each batch is read from a member that has it. A block that cannot be
  *     read may be a part of the chain. So the scan fails if the chain ends there and nothing else
  *     continues it.
