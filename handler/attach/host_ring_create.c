@@ -14,8 +14,8 @@
  *     --force.
  * HOST_RING_CREATE-4  The beginning of each member is erased, so that no other program finds what
  *     was there before.
- * HOST_RING_CREATE-5  A ring of this host and this store is taken up as it is, if its members are
- *     given and no other paths: it may hold writes that the store lacks. A member that the ring
+ * HOST_RING_CREATE-5  A ring of this host and this store is taken up as it is, if all its members
+ *     are given and no other paths: it may hold writes that the store lacks. A member that the ring
  *     went on without does not count as one. A ring of another store is never taken up.
  * HOST_RING_CREATE-6  Files get all their blocks when the ring is made: a ring that finds its file
  *     system full could not keep what it is about to acknowledge.
