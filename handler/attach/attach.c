@@ -169,6 +169,13 @@
  *     the epoch that was written. Each door refuses the older record from then on (DOORS-1), until
  *     the operator accepts it, and by that gives up what the ring has. A store that was put back as
  *     a whole is no such case: its registry has not granted E.
+ * ATTACH-25  A recovery that fails may have taken some of the dead's extents over, and not marked
+ *     what the dead's logs name there (ATTACH-1). No other process can mark that: the extents are
+ *     this instance's. If another process recovered the disks, their logs would not name the blocks
+ *     any more, and the blocks would be handed out twice. So this process keeps the lock of
+ *     ATTACH-11 until a later attempt of its own has marked them. That attempt first adopts what
+ *     the registry has given and the store could not read before. A process that ends meanwhile is
+ *     one more dead instance, and one recovery treats all of them.
  * Threads: see attach.h. A claim of an extent runs on the thread of the hook "defer", with a
  *   registry handle of its own. The next tick of the loop takes its answer in.
  * Crash story: locks and extents stay with the instance's row, and its byte lock is free. The next
@@ -424,6 +431,8 @@ static void attach_free(struct plx_attach *a)
     for (struct plx_owned_extent *owned; (owned = plx_attach_pop(a, &a->extents));)
         free(owned);
     for (struct plx_owned_extent *owned; (owned = plx_attach_pop(a, &a->refused));)
+        free(owned);
+    for (struct plx_owned_extent *owned; (owned = plx_attach_pop(a, &a->taken));)
         free(owned);
     plx_registry_close(a->registry);
     plx_registry_close(a->claims_registry);

@@ -8,7 +8,8 @@
  *     4. take its disks' locks over, with raised epochs
  *     5. open each disk, which replays its log; close it, or keep it open (ATTACH-14)
  *     6. remove the instance's row
- * A crash leaves this instance dead beside the others. The next recovery treats all of them alike.
+ * A crash leaves this instance dead beside the others. The next recovery treats all of them alike. A
+ * failure between 1 and 3 leaves this process alone with the recovery (ATTACH-25).
  * Invariants and threads: attach.c. */
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,55 @@ static bool names_stranger(struct plx_attach *a, uint64_t owner)
            plx_registry_instance_get(a->registry, owner, &row) == PLX_ERR_NOT_FOUND;
 }
 
+/* ---- Extents ---- */
+
+/* ATTACH-25. What the registry gives is on this list until the store has it, or it is given up. */
+static int note_taken(struct plx_attach *a, uint64_t no, struct plx_fault *fault)
+{
+    struct plx_owned_extent *taken = calloc(1, sizeof *taken);
+
+    if (!taken)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory recovering");
+    taken->row.no = no;
+    taken->next = a->taken;
+    a->taken = taken;
+    return 0;
+}
+
+static bool is_taken(const struct plx_attach *a, uint64_t no)
+{
+    const struct plx_owned_extent *taken = a->taken;
+
+    while (taken && taken->row.no != no)
+        taken = taken->next;
+    return taken != NULL;
+}
+
+static void forget_taken(struct plx_attach *a, uint64_t no)
+{
+    struct plx_owned_extent **link = &a->taken, *taken;
+
+    while ((taken = *link)) {
+        if (taken->row.no == no) {
+            *link = taken->next;
+            free(taken);
+        } else {
+            link = &taken->next;
+        }
+    }
+}
+
+static int give_up(struct plx_attach *a, const struct plx_registry_extent *row,
+                   struct plx_fault *fault)
+{
+    int error = plx_registry_extent_release(a->registry, a->row.id, row);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    forget_taken(a, row->no);
+    return 0;
+}
+
 /* ATTACH-10: the row stays as it was before the dead instance claimed the extent. */
 static int doubt_extent(struct plx_attach *a, struct plx_registry_extent *row,
                         struct plx_fault *fault)
@@ -52,13 +102,14 @@ static int doubt_extent(struct plx_attach *a, struct plx_registry_extent *row,
     refused = plx_door_refuse_newer_extent(a->store, row->no, fault);
     plx_attach_unlock(a);
     error = plx_registry_doubt(a->registry, a->row.id, fault ? fault->text : "");
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
     if (!row->states)
         row->type = PLX_EXTENT_UNUSED;
     else
         row->sealed = true;
-    if (!error)
-        error = plx_registry_extent_release(a->registry, a->row.id, row);
-    return error ? plx_registry_fault(a->registry, error, fault) : refused;
+    error = give_up(a, row, fault);
+    return error ? error : refused;
 }
 
 /* ATTACH-10. Adopts the extent if its header is to be believed. *ret_info: type UNUSED if nothing
@@ -82,43 +133,57 @@ static int look_at_dead(struct plx_attach *a, const struct plx_registry_extent *
     return error;
 }
 
-static int adopt_extent(struct plx_attach *a, uint64_t no, uint64_t dead, struct plx_fault *fault)
+/* The registry has given the extent to this instance. */
+static int adopt_taken(struct plx_attach *a, struct plx_registry_extent *row,
+                       struct plx_fault *fault)
 {
     struct plx_extent_info info = {.type = PLX_EXTENT_UNUSED};
-    struct plx_registry_extent row;
-    int error =
-        plx_registry_extent_take(a->registry, a->row.id, no, dead, a->instance.row.id, &row);
+    int error;
 
-    if (error == PLX_ERR_INVALID || error == PLX_ERR_BUSY) /* not a race: ATTACH-11 */
-        return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                             "the registry's row of extent %llu, which a dead process owned, is "
-                             "damaged; 'parallax store rebuild-registry' rebuilds it from "
-                             "the store",
-                             (unsigned long long)no);
-    if (error)
-        return plx_registry_fault(a->registry, error, fault);
     plx_attach_lock(a);
-    plx_store_set_collections(a->store, row.collections);
-    error = look_at_dead(a, &row, &info, fault);
+    plx_store_set_collections(a->store, row->collections);
+    error = look_at_dead(a, row, &info, fault);
     plx_attach_unlock(a);
     if (error == PLX_ERR_REGISTRY)
-        return doubt_extent(a, &row, fault);
+        return doubt_extent(a, row, fault);
     /* An extent that cannot be read just now may hold blocks that only a log names. They must be
      * marked while the log exists, so the recovery ends here and is tried again later. */
     if (error && error != PLX_ERR_CORRUPT)
         return error;
     if (!error && info.type != PLX_EXTENT_UNUSED) {
-        plx_attach_remember_extent(a, &row, false);
+        plx_attach_remember_extent(a, row, false);
+        forget_taken(a, row->no);
         return 0;
     }
     if (error) {
         plx_attach_env_event(&a->env, error, fault ? fault->text : plx_error_text(error));
-        plx_attach_never_believe(&row);
+        plx_attach_never_believe(row);
     } else {
-        row.type = PLX_EXTENT_UNUSED;
+        row->type = PLX_EXTENT_UNUSED;
     }
-    error = plx_registry_extent_release(a->registry, a->row.id, &row);
-    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+    return give_up(a, row, fault);
+}
+
+static int adopt_extent(struct plx_attach *a, uint64_t no, uint64_t dead, struct plx_fault *fault)
+{
+    struct plx_registry_extent row;
+    int error = note_taken(a, no, fault);
+
+    if (error)
+        return error;
+    error = plx_registry_extent_take(a->registry, a->row.id, no, dead, a->instance.row.id, &row);
+    if (error == PLX_ERR_INVALID || error == PLX_ERR_BUSY) { /* not a race: ATTACH-11 */
+        forget_taken(a, no);
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "the registry's row of extent %llu, which a dead process owned, is "
+                             "damaged; 'parallax store rebuild-registry' rebuilds it from "
+                             "the store",
+                             (unsigned long long)no);
+    }
+    a->half_recovered = true;
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    return adopt_taken(a, &row, fault);
 }
 
 static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *fault)
@@ -134,6 +199,27 @@ static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *
     free(list);
     return error;
 }
+
+/* ATTACH-25. What is left on the list then was not given: the dead still have it. */
+static int adopt_left(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_registry_extent *list;
+    size_t count;
+    int error = a->taken ? plx_registry_extent_list(a->registry, a->row.id, a->instance.row.id,
+                                                    &list, &count)
+                         : 0;
+
+    if (error || !a->taken)
+        return error ? plx_registry_fault(a->registry, error, fault) : 0;
+    for (size_t i = 0; i < count && !error; i++)
+        error = is_taken(a, list[i].no) ? adopt_taken(a, &list[i], fault) : 0;
+    free(list);
+    for (struct plx_owned_extent *left; !error && (left = plx_attach_pop(a, &a->taken));)
+        free(left);
+    return error;
+}
+
+/* ---- Disks ---- */
 
 /* Opens a disk that a dead instance had open; that replays its log. */
 static int open_dead(struct plx_attach *a, const struct plx_registry_vdi *row,
@@ -398,7 +484,7 @@ static int recover_all(struct plx_attach *a, const struct plx_registry_instance 
                        struct plx_fault *fault)
 {
     bool keep = a->keeps && count_peers(a, dead, count) == 1;
-    int error = 0;
+    int error = adopt_left(a, fault);
 
     for (size_t i = 0; i < count && !error; i++)
         error = adopt_extents(a, dead[i].id, fault);
@@ -409,6 +495,7 @@ static int recover_all(struct plx_attach *a, const struct plx_registry_instance 
     plx_attach_lock(a);
     error = plx_store_extents_adopted(a->store, fault);
     plx_attach_unlock(a);
+    a->half_recovered = a->half_recovered && error; /* ATTACH-25 */
     for (size_t i = 0; i < count && !error; i++)
         error = recover_instance(a, &dead[i], keep && is_peer(a, &dead[i]), fault);
     return error;
@@ -451,7 +538,8 @@ int plx_attach_lock_recovery(struct plx_attach *a, struct plx_fault *fault)
     int error;
 
     plx_fault_set(&why, PLX_ERR_BUSY,
-                  "store %s: another process recovers what one that has died left; try again",
+                  "store %s: another process recovers what one that has died left, or could not, "
+                  "as its messages say, and tries again within a minute; try again",
                   a->known.name);
     do
         error = locks->ops->set(locks, PLX_BYTE_RECOVERY, PLX_BYTE_EXCLUSIVE);
@@ -467,7 +555,8 @@ void plx_attach_unlock_recovery(struct plx_attach *a)
 {
     struct plx_bytelock *locks = plx_registry_locks(a->registry);
 
-    locks->ops->set(locks, PLX_BYTE_RECOVERY, PLX_BYTE_UNLOCKED);
+    if (!a->half_recovered) /* ATTACH-25 */
+        locks->ops->set(locks, PLX_BYTE_RECOVERY, PLX_BYTE_UNLOCKED);
 }
 
 /* Under the lock of ATTACH-11. The store may have grown while this process waited for the lock. */
@@ -481,7 +570,7 @@ static int recover_dead(struct plx_attach *a, struct plx_fault *fault)
         error = list_dead(a, &list, &count, fault);
     if (error)
         return error;
-    if (count) {
+    if (count || a->half_recovered) {
         /* Writes in flight leave blocks allocated that only a collection frees. It is asked for
          * first, because another process may have to finish this recovery. */
         plx_registry_collection_want(a->registry, a->row.id);
@@ -502,7 +591,7 @@ int plx_attach_recover(struct plx_attach *a, struct plx_fault *fault)
     if (error)
         return error;
     free(list);
-    if (!count)
+    if (!count && !a->half_recovered)
         return 0;
     error = plx_attach_lock_recovery(a, fault);
     if (error)
