@@ -13,9 +13,11 @@
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "device/credentials.h"
+#include "registry/settings.h"
 
 #define HELP_COLUMN 28
 #define HELP_WIDTH 90
@@ -24,8 +26,11 @@
 
 static const struct plx_option everywhere[] = {
     {"state-dir", "DIR",
-     "where the list of known stores and the sockets are (default: $PARALLAX_STATE_DIR, else "
-     "/var/lib/parallax and /run/parallax)"},
+     "where the list of known stores and the sockets are (default: $PARALLAX_STATE_DIR, else as "
+     "the configuration file says, else /var/lib/parallax and /run/parallax)"},
+    {"config", "FILE",
+     "the configuration file (default: $PARALLAX_CONFIG, else /etc/parallax/parallax.conf, which "
+     "need not exist)"},
     {"json", NULL, "print data and errors as JSON"},
     {"quiet", NULL, "-q: no notes, no progress, no table headers"},
     {"wait", "SECONDS",
@@ -197,7 +202,9 @@ static bool is_repeatable(const struct plx_option *option)
 
 static void set_global(struct plx_cli *cli, const char *name, const char *value)
 {
-    if (!strcmp(name, "state-dir"))
+    if (!strcmp(name, "config")) /* also for the programs that the command starts */
+        setenv(PLX_SETTINGS_VARIABLE, value, 1);
+    else if (!strcmp(name, "state-dir"))
         cli->state_dir = value;
     else if (!strcmp(name, "json"))
         cli->json = true;

@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "device/small_file.h"
 #include "engine/base/list.h"
 
 #define SUFFIX ".json"
@@ -70,7 +71,7 @@ static int read_entry(const struct plx_paths *paths, const struct plx_entries *k
     int fd, error;
 
     entry_path(paths, kind, name, path);
-    error = plx_paths_open(path, BYTES_MAX, &fd, &unopened);
+    error = plx_small_file_open(path, BYTES_MAX, PLX_FILE_ANYBODY, &fd, &unopened);
     if (error == PLX_ERR_INVALID)
         return plx_fault_set(fault, error, "%.230s, so it cannot be the entry of %s; %s",
                              unopened.text, kind->one, kind->again);

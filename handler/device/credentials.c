@@ -17,12 +17,12 @@
 #include "device/credentials.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "device/small_file.h"
 
 #define ISCSI "iscsi://"
 #define DEFAULT_PORT "3260"
@@ -107,61 +107,20 @@ int plx_url_refuse_password(const char *text, struct plx_fault *fault)
 
 /* ---- The file ---------------------------------------------------------------------------- */
 
-/* CREDENTIALS-2 */
-static int check_file(int fd, const char *path, struct plx_fault *fault)
-{
-    struct stat st;
-
-    if (fstat(fd, &st) != 0)
-        return plx_fault_set(fault, PLX_ERR_SYSTEM, "%.180s: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "%.150s is no regular file; iSCSI credentials are read from one",
-                             path);
-    if (st.st_uid != 0 && st.st_uid != geteuid())
-        return plx_fault_set(fault, PLX_ERR_PERMISSION,
-                             "%.150s has passwords in it and belongs to user %u; give it to root "
-                             "or to yourself (chown)",
-                             path, (unsigned)st.st_uid);
-    if (st.st_mode & (S_IRWXG | S_IRWXO))
-        return plx_fault_set(fault, PLX_ERR_PERMISSION,
-                             "%.100s has passwords in it and is open to others (mode %03o): chmod "
-                             "600 %.80s",
-                             path, (unsigned)(st.st_mode & 0777), path);
-    return 0;
-}
-
-static int read_all(int fd, const char *path, char *buffer, size_t *ret_bytes,
-                    struct plx_fault *fault)
-{
-    size_t have = 0;
-    ssize_t more;
-
-    while ((more = read(fd, buffer + have, FILE_BYTES_MAX + 1 - have)) > 0)
-        have += (size_t)more;
-    if (more < 0)
-        return plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot read %.180s: %s", path,
-                             strerror(errno));
-    if (have > FILE_BYTES_MAX)
-        return plx_fault_set(fault, PLX_ERR_INVALID, "%.180s has more than %zu bytes", path,
-                             FILE_BYTES_MAX);
-    *ret_bytes = have;
-    return 0;
-}
-
-/* *ret_fd is -1 if the default file does not exist or cannot be read. Never waits, even for a pipe.
- */
-static int open_file(const char *path, int *ret_fd, struct plx_fault *fault)
+/* CREDENTIALS-2. *ret_text is NULL if the default file does not exist or cannot be read. */
+static int read_file(const char *path, char **ret_text, size_t *ret_bytes, struct plx_fault *fault)
 {
     bool is_default = strcmp(path, PLX_CREDENTIALS_FILE) == 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    struct plx_fault why;
+    int error =
+        plx_small_file_read(path, FILE_BYTES_MAX, PLX_FILE_SECRET, ret_text, ret_bytes, &why);
 
-    if (fd < 0 && !(is_default && (errno == ENOENT || errno == EACCES)))
-        return plx_fault_set(fault, errno == ENOENT ? PLX_ERR_NOT_FOUND : PLX_ERR_PERMISSION,
-                             "cannot open %.120s, the file of iSCSI credentials: %s", path,
-                             strerror(errno));
-    *ret_fd = fd;
-    return 0;
+    if (!error)
+        return 0;
+    *ret_text = NULL;
+    if (is_default && access(path, R_OK) != 0 && (errno == ENOENT || errno == EACCES))
+        return 0;
+    return plx_fault_set(fault, error, "the file of iSCSI credentials: %s", why.text);
 }
 
 /* ---- Lines ------------------------------------------------------------------------------- */
@@ -330,36 +289,19 @@ static int search(const char *path, struct word text, const struct plx_credentia
     return 0;
 }
 
-static int read_and_search(int fd, const char *path, const struct plx_credentials_wanted *wanted,
-                           struct plx_credentials *ret_credentials, struct plx_fault *fault)
-{
-    char *buffer = malloc(FILE_BYTES_MAX + 1);
-    size_t bytes = 0;
-    int error;
-
-    if (!buffer)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    error = read_all(fd, path, buffer, &bytes, fault);
-    if (!error)
-        error = search(path, (struct word){buffer, bytes}, wanted, ret_credentials, fault);
-    explicit_bzero(buffer, FILE_BYTES_MAX + 1); /* CREDENTIALS-5 */
-    free(buffer);
-    return error;
-}
-
 int plx_credentials_find(const struct plx_credentials_wanted *wanted,
                          struct plx_credentials *ret_credentials, struct plx_fault *fault)
 {
     const char *path = plx_credentials_path();
-    int fd, error;
+    size_t bytes = 0;
+    char *text;
+    int error;
 
     memset(ret_credentials, 0, sizeof *ret_credentials);
-    error = open_file(path, &fd, fault);
-    if (error || fd < 0)
+    error = read_file(path, &text, &bytes, fault);
+    if (error || !text)
         return error;
-    error = check_file(fd, path, fault);
-    if (!error)
-        error = read_and_search(fd, path, wanted, ret_credentials, fault);
-    close(fd);
+    error = search(path, (struct word){text, bytes}, wanted, ret_credentials, fault);
+    plx_small_file_done(text, bytes); /* CREDENTIALS-5 */
     return error;
 }

@@ -8,8 +8,6 @@
  * PATHS-2  No directory is made before something is to be put into it, so a process that only reads
  *     needs none. A host that has no id and cannot keep one, for want of permission or of room, can
  *     read, but it takes no store.
- * PATHS-3  Only regular files are read. The check is made on the open file, not on its name, and
- *     opening does not block on a pipe.
  * Threads: any, each on its own struct.
  * Crash story: a crash leaves at most an empty directory, or a temporary file host-id.<random>.
  */
@@ -17,7 +15,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,53 +22,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "device/small_file.h"
 #include "engine/base/hash.h"
 #include "engine/format/format.h"
-
-static int cannot_read(const char *path, int number, struct plx_fault *fault)
-{
-    return plx_fault_set(fault,
-                         number == ENOENT                      ? PLX_ERR_NOT_FOUND
-                         : number == EACCES || number == EPERM ? PLX_ERR_PERMISSION
-                                                               : PLX_ERR_SYSTEM,
-                         "cannot read %.200s: %s", path, strerror(number));
-}
-
-/* PATHS-3 */
-int plx_paths_open(const char *path, uint64_t max, int *ret_fd, struct plx_fault *fault)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), error = 0;
-    struct stat st;
-
-    if (fd < 0 && errno == ENXIO) /* a socket, or a device that is not there */
-        return plx_fault_set(fault, PLX_ERR_INVALID, "%.200s is no regular file", path);
-    if (fd < 0)
-        return cannot_read(path, errno, fault);
-    if (fstat(fd, &st))
-        error = cannot_read(path, errno, fault);
-    else if (!S_ISREG(st.st_mode))
-        error = plx_fault_set(fault, PLX_ERR_INVALID, "%.200s is no regular file", path);
-    else if ((uint64_t)st.st_size > max)
-        error = plx_fault_set(fault, PLX_ERR_INVALID, "%.200s has more than %" PRIu64 " bytes",
-                              path, max);
-    if (error)
-        close(fd);
-    else
-        *ret_fd = fd;
-    return error;
-}
 
 /* Reads the first line of a small file. */
 static int read_line(const char *path, char *line, size_t size, struct plx_fault *fault)
 {
-    int fd, error = plx_paths_open(path, UINT64_MAX, &fd, fault);
+    int fd, error = plx_small_file_open(path, SIZE_MAX, PLX_FILE_ANYBODY, &fd, fault);
     ssize_t got;
 
     if (error)
         return error;
     got = read(fd, line, size - 1);
     if (got < 0)
-        error = cannot_read(path, errno, fault);
+        error =
+            plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot read %.200s: %s", path, strerror(errno));
     close(fd);
     if (error)
         return error;
@@ -248,12 +214,14 @@ int plx_paths_init(struct plx_paths *paths, const char *state_dir, struct plx_fa
 {
     struct plx_paths new = {0};
     char path[PLX_PATH_MAX + 32];
-    int code;
+    int code = plx_settings_read(&new.settings, fault);
 
+    if (code)
+        return code;
     if (!state_dir)
         state_dir = getenv("PARALLAX_STATE_DIR");
-    if (state_dir && !*state_dir)
-        state_dir = NULL;
+    if (!state_dir || !*state_dir)
+        state_dir = *new.settings.state ? new.settings.state : NULL;
     code = settle(state_dir ? state_dir : "/var/lib/parallax", new.state, fault);
     snprintf(path, sizeof path, "%s/run", new.state);
     if (!code)

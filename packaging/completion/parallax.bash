@@ -9,7 +9,7 @@ _parallax() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
         case $word in
-        --state-dir) state=(--state-dir "${COMP_WORDS[++i]}") ;;
+        --state-dir | --config) state+=("$word" "${COMP_WORDS[++i]}") ;;
         --wait) i+=1 ;;
         -* | =) ;;
         *) words+=("$word") ;;
@@ -23,7 +23,7 @@ _parallax() {
         ;;
     esac
     case ${COMP_WORDS[COMP_CWORD - 1]} in
-    --volume | --state-dir)
+    --volume | --state-dir | --config)
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         compopt -o filenames
         return

@@ -86,7 +86,7 @@ for noun in $("$PARALLAX" __complete); do
         # shellcheck disable=SC2086
         for option in $("$PARALLAX" __complete "$noun" $verb | grep '^--' | tr -d =); do
             case $option in
-            --json | --quiet | --help | --state-dir | --wait | --columns | --bytes) ;; # of all tables: among the options of every command
+            --json | --quiet | --help | --state-dir | --config | --wait | --columns | --bytes) ;; # of all tables: among the options of every command
             *) [[ $section == *"*$option"* ]] || die "the manual of '$noun $verb' has no $option" ;;
             esac
         done

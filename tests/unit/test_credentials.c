@@ -228,7 +228,7 @@ static void test_modes(void)
 static void test_kinds(void)
 {
     unlink(path);
-    refused(PLX_ERR_NOT_FOUND, "cannot open");
+    refused(PLX_ERR_NOT_FOUND, "the file of iSCSI credentials: cannot read");
     CU_ASSERT_EQUAL(mkdir(path, 0700), 0);
     refused(PLX_ERR_INVALID, "is no regular file");
     CU_ASSERT_EQUAL(rmdir(path), 0);
