@@ -21,8 +21,7 @@
  * TENANCY-3  To take a store over means to begin a tenancy from another boot or inode, after a
  *     release, or by the operator's word. A process that does so writes the page, waits, and reads
  *     the page again before it does anything else. If two processes take the store at the same
- *     time, the one whose page was overwritten notices. The wait is SLOW_NS if the page that is
- *     taken over says "open" (TENANCY-10), else SETTLE_NS.
+ *     time, the one whose page was overwritten notices. The wait is SLOW_NS (TENANCY-10).
  * TENANCY-4  The counter never goes back while its host lives. A counter that did go back belongs
  *     to an older page: somebody restored the volume beneath us. The tenancy is fenced.
  * TENANCY-5  A counter that stands still proves death only on the same machine. A process that is
@@ -47,15 +46,13 @@
  *     (a) the last good look began less than GAP_NS (2 s) ago;
  *     (b) it began less than SLOW_NS (5 s) ago, and after the write came.
  *     Why a write of either case is handed to the device before another host's: the other host
- *     writes the page after our look has read it, or the look would have seen that. It finds "open"
- *     there, which is durable before our first write. So it waits SLOW_NS before it writes anything
- *     else (TENANCY-3), and that is at least 5 s after our look began.
+ *     writes the page after our look has read it, or the look would have seen that. Then it waits
+ *     SLOW_NS before it writes anything else (TENANCY-3), and that is at least 5 s after our look
+ *     began. It waits whatever it had read before: it may have read the page before we set "open".
  *     Why (a) has 2 s and not 5: a write is let go by the clock, and reaches the device later: at
  *     the end of the turn, after other threads, over a network. (a) leaves 3 s for that. With 5 s,
  *     a machine that wakes up 4.9 s after its last look would let go of all that it has, 0.1 s
- *     before the other host may write. 2 s are also enough against a host that had read the page
- *     before we set "open", and wrote it after our look: that one waits SETTLE_NS, 2 s. Against it
- *     (b) proves nothing.
+ *     before the other host may write.
  *     Why (b) exists: a look that takes GAP_NS or longer is too old for (a) when it ends. By (a)
  *     alone no write would ever go to such a device.
  *     Why (b) asks for a look that began after the write came: (b) may leave no time for delays. So
@@ -155,7 +152,6 @@ static int write_taken(struct plx_tenancy *t, struct page *page, struct plx_faul
         .open = page->home.open,
         .number = page->home.number,
     };
-    uint64_t settle_ns = home.open ? SLOW_NS : SETTLE_NS; /* TENANCY-10 */
     bool moved;
     int error;
 
@@ -165,7 +161,7 @@ static int write_taken(struct plx_tenancy *t, struct page *page, struct plx_faul
     snprintf(home.host_name, sizeof home.host_name, "%s", t->options.paths->host_name);
     error = plx_home_write(t->device, &t->options.store, &home, SLOT_STATE, page, fault);
     if (!error)
-        error = watch(t, page, settle_ns, &moved, fault);
+        error = watch(t, page, SLOW_NS, &moved, fault);
     if (!error && moved)
         error = plx_fault_set(fault, PLX_ERR_BUSY,
                               "%s: another host has taken the store at the same time; look at "

@@ -15,7 +15,6 @@
 #define SECOND_NS 1000000000ull
 #define LOOK_NS SECOND_NS         /* the thread looks, and one process raises the counter */
 #define GAP_NS (2 * SECOND_NS)    /* so long after a look began no new look is needed */
-#define SETTLE_NS (2 * SECOND_NS) /* TENANCY-3; SLOW_NS where somebody may have it open */
 #define WATCH_NS (5 * SECOND_NS)  /* a counter that stands still so long: nobody raises it */
 #define LOCK_WAIT_MS 15000u       /* another process may hold the lock to take the store */
 #define RAISE_MS 500u             /* raising the counter takes less; patience begins after that */
@@ -23,7 +22,9 @@
 #define LOOK_TRIES 5u             /* TENANCY-6 */
 #define LOOK_AGAIN_NS 10000000ull /* between these tries */
 #define UNSEEN_NS (5 * SECOND_NS) /* TENANCY-11: unreadable so long: fenced */
-#define SLOW_NS (5 * SECOND_NS)   /* TENANCY-10: a look that took longer proves nothing any more */
+#define SLOW_NS                                                                                    \
+    (5 * SECOND_NS) /* TENANCY-10: a look that took longer proves nothing any more.                \
+                     * TENANCY-3: so long does the next host wait */
 
 struct page {
     struct plx_home home;
