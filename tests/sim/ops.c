@@ -581,11 +581,13 @@ static struct plx_sim_snapshot *awaited(struct plx_sim_disk *disk, uint64_t expe
     return NULL;
 }
 
-/* It may be taken by a batch that is found after a crash: it stays unknown. */
+/* It may be taken by a batch that is found after a crash: it stays unknown. Where the disk has
+ * stopped, that is as likely as of any other whose end nobody heard of, and later ones follow it.
+ */
 static void automatic_dropped(struct plx_sim_disk *disk, struct plx_sim_snapshot *snapshot)
 {
     snapshot->awaited = false;
-    snapshot->dropped = true;
+    snapshot->dropped = !disk->vdi || !plx_vdi_health(disk->vdi, NULL);
     disk->automatic--;
     plx_view_free(snapshot->exact);
     snapshot->exact = NULL;

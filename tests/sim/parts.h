@@ -207,6 +207,7 @@ struct plx_world {
     bool ring_had_no_room;
     bool store_lost;      /* its power was cut; the host that had it open has not died yet */
     unsigned store_steps; /* since then */
+    unsigned store_turns; /* of that host's loop in calls, since then */
     bool died_apart;
     unsigned deletions;         /* of disks */
     struct plx_sim_disk *fresh; /* its newest snapshot was acknowledged just now; or NULL */
@@ -366,6 +367,8 @@ void plx_sim_ring_make_room(struct plx_world *w);
 void plx_sim_ring_apart(struct plx_world *w, struct plx_sim_host *host);
 /* While the store has none: the host dies when its time has come, or at_end at once. */
 bool plx_sim_ring_without_store(struct plx_world *w, bool at_end);
+/* Before each turn of a host's loop in a call, which may wait for the store. */
+void plx_sim_ring_waits(struct plx_world *w);
 /* Nobody is at work. A host without the ring opens the store, and disks that the ring may have
  * writes of, and goes. */
 void plx_sim_ring_stranger(struct plx_world *w);

@@ -481,6 +481,7 @@ void plx_sim_ring_members_step(struct plx_world *w)
 /* ---- Power of the store or of the machine alone: SIM_RINGS-9 ---- */
 
 #define STEPS_WITHOUT_STORE 60u
+#define TURNS_WITHOUT_STORE 50000u
 
 static void machine_dies(struct plx_world *w, struct plx_sim_host *host)
 {
@@ -501,7 +502,7 @@ static void store_loses_power(struct plx_world *w)
         plx_simdisk_cut(w->power.disks[d]);
     w->result.store_cuts++;
     w->store_lost = true;
-    w->store_steps = 0;
+    w->store_steps = w->store_turns = 0;
     w->kill_at = w->power.events + 1 + plx_sim_below(w, 150);
 }
 
@@ -524,6 +525,20 @@ bool plx_sim_ring_without_store(struct plx_world *w, bool at_end)
     else if (at_end || ++w->store_steps > STEPS_WITHOUT_STORE)
         machine_dies(w, host);
     return true;
+}
+
+/* The host's time comes with an event, and there is none while a full ring waits for the store. Nor
+ * does a disk notice then that its host has died. */
+void plx_sim_ring_waits(struct plx_world *w)
+{
+    struct plx_sim_host *host = w->store_lost && !w->died_apart ? plx_sim_live_host(w) : NULL;
+
+    if (!host || ++w->store_turns <= TURNS_WITHOUT_STORE)
+        return;
+    machine_dies(w, host);
+    for (unsigned i = 0; i < w->options.vdis; i++)
+        if (w->vdis[i].vdi && w->vdis[i].host == host)
+            plx_log_fail(&w->vdis[i].vdi->log, PLX_ERR_LOST);
 }
 
 /* ---- Another host: SIM_RINGS-8 ---- */

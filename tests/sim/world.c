@@ -209,6 +209,7 @@ static void others_turn(struct plx_simenv *env)
 
     if (w->turning || w->forking)
         return;
+    plx_sim_ring_waits(w); /* SIM_RINGS-9 */
     w->turning = true;
     if (w->meanwhile && plx_sim_chance(w, 20)) {
         w->meanwhile--;
