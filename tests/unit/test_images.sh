@@ -1,14 +1,15 @@
 #!/bin/bash
-# What earlier programs left (images/make): a store of format version 1 is refused with a way out and stays as it is; one of
-# version 2, whose host died with a disk open, is taken over, and everything in it is read.
+# What earlier programs left (images/make, images/make-ring): a store of format version 1 is refused with a way out and stays as
+# it is; one of version 2, whose host died with a disk open, is taken over, and everything in it is read. So is a store whose
+# host died with writes on a ring of format version 3, together with that ring.
 SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tests/unit/admin.sh
 . "$SOURCE/tests/unit/admin.sh"
 
-# unpack VERSION: the image, in demo.plx.
+# unpack IMAGE FILE
 unpack() {
     python3 -c 'import lzma, sys; sys.stdout.buffer.write(lzma.open(sys.argv[1]).read())' \
-        "$SOURCE/tests/unit/images/version-$1.xz" >demo.plx || die "no image of version $1"
+        "$SOURCE/tests/unit/images/$1.xz" >"$2" || die "no image $1"
 }
 
 # content VERSION NUMBER: what images/make put into a disk.
@@ -24,7 +25,7 @@ holds() {
 }
 
 step "version 1 is refused, with the way out, and nothing is written"
-unpack 1
+unpack version-1 demo.plx
 cp demo.plx before
 for command in "store import --volume" "store rebuild-registry --volume" "store take-over --any --i-checked-it-is-off --volume"; do
     # shellcheck disable=SC2086 # words
@@ -36,7 +37,7 @@ says err "format version 1"
 same demo.plx before
 
 step "version 2: the host that had it is named, and it is taken over from it"
-unpack 2
+unpack version-2 demo.plx
 run 4 store import --volume "$DIR/demo.plx"
 says err web1
 run 0 store take-over --volume "$DIR/demo.plx" --from web1 --i-checked-it-is-off
@@ -64,3 +65,18 @@ run 0 gc demo
 run 0 store check demo --data
 holds killed@later "$(content 2 4 | sha256sum | cut -d' ' -f1)"
 holds history@first "$(content 2 1 | sha256sum | cut -d' ' -f1)"
+run 0 store release demo
+run 0 store forget demo
+
+step "a ring of format version 3: store and ring are taken over, and the store gets what was acknowledged"
+unpack ring-3-store demo.plx
+for member in one two; do unpack ring-3-$member $member; done
+run 0 store take-over --volume "$DIR/demo.plx" --from web1 --i-checked-it-is-off
+run 4 snap create demo/burst
+run 0 ring create demo "$DIR/one" "$DIR/two" --from web1 --i-checked-it-is-off
+run 0 store check demo
+run 0 ring info demo --json
+[[ $(json disks 0 records) == 112 ]] || die "not 112 records"
+run 0 vdi set demo/burst --ring off
+holds burst 3df6fc386ae2b70a3bbf06d74635e316bc77753aa52febec6a45e2ac3426ea59
+run 0 store check demo --data
