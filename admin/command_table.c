@@ -596,8 +596,8 @@ const struct plx_command plx_commands[] = {
      "Give the store of a ring of this host, or the path of a member. The name of a file here does "
      "without a '/' if no store is called so. "
      "RECORDS are those that the store may not have yet. ASIDE are those that no virtual disk "
-     "claims, such as discarded ones. Nothing is changed. While a handler has the ring open, the "
-     "records are not counted.",
+     "claims, such as discarded ones; FROM and TO say when they were written, where that is "
+     "known. Nothing is changed. While a handler has the ring open, the records are not counted.",
      "ring info demo\n"
      "ring info /srv/demo.ring --json",
      NULL, plx_cmd_ring_info},

@@ -6,6 +6,7 @@ SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 . "$SOURCE/tests/unit/admin.sh"
 : "${RING_FORGE:?the program that fills rings}" "${RING_BURST:?the program that dies while it writes through a ring}"
 : "${PARALLAX_STAGED:?the path of the staged command}"
+begun_ns=$(date +%s%N)
 bursts=0
 HELD=600 # so many writes of a burst are acknowledged while nothing gets to the store
 
@@ -355,6 +356,8 @@ for lost in 1 0; do # the ring is away, or there
         mv away one
         run 0 ring info demo --json
         [[ $(json disks 0 records) == 0 && $(json disks 0 aside) -gt 0 ]] || die "a disk that gave them up claims them"
+        from=$(json disks 0 aside_from_ns) to=$(json disks 0 aside_to_ns)
+        ((begun_ns < from && from <= to && to < $(date +%s%N))) || die "they are said to be from $from to $to"
         contents given.up
         same given.up behind
         discards_no_more
