@@ -53,10 +53,31 @@ struct plx_registry;
  * refuses a newer one. */
 int plx_registry_open(const char *where, const char *who, struct plx_registry **ret_reg,
                       struct plx_fault *fault);
-/* Opens a registry on a cluster of rqlite nodes (rqlite.c), of which each address is one: http://
- * or https://, HOST:PORT. They are asked in turn, any of them will do. An empty database gets the
- * schema. In the library plx_rqlite. */
-int plx_registry_open_rqlite(const char *const *addresses, size_t count, const char *who,
+/* The rqlite nodes that keep a registry, and how they and this host know each other (RQLITE-11).
+ * The texts are copied; the files of certificates and key are read at each new connection, so
+ * renewed ones count without opening the registry again. */
+struct plx_registry_nodes {
+    /* 1 to 9, https://HOST:PORT each, or all of them http://HOST:PORT. They are asked in turn, any
+     * of them will do. No user or password may be in them. */
+    const char *const *addresses;
+    size_t count;
+    /* PEM files, for https:// only. ca: the certificates of the authority whose word for a node
+     * counts, and nobody else's does; required. certificate, key: what this host shows to nodes
+     * that ask for it (mutual TLS), or NULL both. The key's file has mode 0600, and no passphrase.
+     */
+    const char *ca, *certificate, *key;
+    /* For nodes that ask for a user and a password (rqlited -auth), or NULL both. All of the file,
+     * but for a newline at its end, is the password. It has mode 0600. */
+    const char *user, *password_file;
+    /* http:// may lead to other machines. Without TLS, whoever reaches a node's port or a cable on
+     * the way can take each lock and so write over each disk. So http:// is for nodes on this
+     * machine's loopback device alone, unless somebody says that nobody else is on that network. */
+    bool plain;
+};
+/* Opens a registry on a cluster of rqlite nodes (rqlite.c). An empty database gets the schema. In
+ * the library plx_rqlite. INVALID: the nodes are not named as above. NOT_FOUND, PERMISSION: a file
+ * is not there, or may be read by nobody or by too many. */
+int plx_registry_open_rqlite(const struct plx_registry_nodes *nodes, const char *who,
                              struct plx_registry **ret_reg, struct plx_fault *fault);
 /* Deletes a registry's file and SQLite's files beside it. Nobody may have it open. */
 void plx_registry_remove(const char *where);

@@ -35,6 +35,19 @@
  * RQLITE-10  A session goes with its handle. Those of processes that died go when another session
  *     begins, SESSION_NS after their last change. That is no lock: a handle that was idle for
  *     longer gets a new session, and all requests of the old one are refused.
+ * RQLITE-11  Whoever reaches the registry owns all disks. So a node counts as one if its
+ *     certificate is of the authority that the caller names, of no other, and for the name in its
+ *     address, by TLS 1.2 or later; or if it is on this machine's loopback device, unless the
+ *     caller allows more (`plain`). No file of the system and no variable of the environment says
+ *     whom to trust or to ask, and no answer leads elsewhere: a redirect is a strange answer, and
+ *     rqlite sends none that was not asked for (rqlite_access.c).
+ * RQLITE-12  No password is in an address or in a message. The files of key and password are used
+ *     only if nobody else can read them.
+ * RQLITE-13  What a node or this host finds wrong in the other's certificate it will find again:
+ *     that is strange, as in RQLITE-8. A connection that broke, also in a handshake, or whose bytes
+ *     were damaged, may be better next time. Both are attempts of which nobody knows what became
+ *     (RQLITE-3). The words say what is wrong, where, and what to do (rqlite_refusal.c); those of a
+ *     node that is strange stay when others do not answer.
  * Threads: one at a time per handle.
  * Crash story: a change that was sent is made as a whole or not at all, also after its sender's
  *   death. Whoever takes over raises epochs and generations, which all statements compare.
@@ -93,13 +106,18 @@ int plx_rqlite_ask(struct plx_rqlite *rq, const char *path, const struct plx_sen
 {
     char *body = plx_sending_text(sending, fault);
     unsigned failed = 0, strange = 0;
+    struct plx_fault why = {0};
     enum plx_reply reply;
+    bool told = false;
 
     if (!body)
         return sending->code ? sending->code : PLX_ERR_NOMEM;
     do { /* RQLITE-1 */
-        reply = attempt(rq, path, body, sending->count, ret_answer, fault);
+        reply = attempt(rq, path, body, sending->count, ret_answer, &why);
         strange = reply == PLX_REPLY_STRANGE ? strange + 1 : 0;
+        if (fault && reply != PLX_REPLY && (strange || !told)) /* RQLITE-13 */
+            *fault = why;
+        told = told || strange;
         if (reply == PLX_REPLY || strange >= rq->nodes.count) /* RQLITE-8 */
             break;
         pause_before(++failed, rq->nodes.count);

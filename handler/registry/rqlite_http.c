@@ -41,111 +41,31 @@ static size_t take(char *bytes, size_t one, size_t count, void *context)
     return count;
 }
 
-static int keep_address(struct plx_nodes *nodes, const char *address, struct plx_fault *fault)
-{
-    size_t length = strlen(address);
-    bool web = !strncmp(address, "http://", 7) || !strncmp(address, "https://", 8);
-
-    while (length && address[length - 1] == '/')
-        length--;
-    if (!web || strpbrk(address, "?# ") || length >= ADDRESS_BYTES || length <= strlen("https://"))
-        return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "'%.60s' is no address of an rqlite node: http://HOST:PORT or "
-                             "https://HOST:PORT",
-                             strchr(address, '@') ? "..." : address);
-    snprintf(nodes->address[nodes->count++], ADDRESS_BYTES, "%.*s", (int)length, address);
-    return 0;
-}
-
-static bool set_up(struct plx_nodes *nodes)
-{
-    CURL *curl = nodes->curl;
-    struct curl_slist *more;
-
-    nodes->headers = curl_slist_append(NULL, "Content-Type: application/json");
-    if (!nodes->headers)
-        return false;
-    more = curl_slist_append(nodes->headers, "Expect:"); /* no pause for a 100 Continue */
-    return more && !curl_easy_setopt(curl, CURLOPT_HTTPHEADER, nodes->headers) &&
-           !curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L) &&
-           !curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https") &&
-           !curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L) &&
-           !curl_easy_setopt(curl, CURLOPT_PROXY, "") && /* whatever the environment says */
-           !curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1) &&
-           !curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take);
-}
-
-int plx_nodes_open(const char *const *addresses, size_t count, struct plx_nodes *nodes,
-                   struct plx_fault *fault)
-{
-    int code = 0;
-
-    *nodes = (struct plx_nodes){0};
-    if (!count || count > ADDRESSES)
-        return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "%zu addresses of rqlite nodes: there must be 1 to %u", count,
-                             ADDRESSES);
-    for (size_t i = 0; i < count && !code; i++)
-        code = keep_address(nodes, addresses[i], fault);
-    if (code)
-        return code;
-    nodes->curl = curl_easy_init();
-    if (!nodes->curl || !set_up(nodes)) {
-        plx_nodes_close(nodes);
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening the registry");
-    }
-    return 0;
-}
-
-void plx_nodes_close(struct plx_nodes *nodes)
-{
-    curl_easy_cleanup(nodes->curl);
-    curl_slist_free_all(nodes->headers);
-    *nodes = (struct plx_nodes){0};
-}
-
-const char *plx_nodes_name(const struct plx_nodes *nodes)
-{
-    const char *address = nodes->address[nodes->at], *behind = strrchr(address, '@');
-
-    return behind ? behind + 1 : address;
-}
-
 static CURLcode perform(struct plx_nodes *nodes, const char *path, const char *body,
                         uint64_t wait_ms, struct body *taken)
 {
+    const uint64_t connect_ms = nodes->tls ? CONNECT_TLS_MS : CONNECT_MS;
     char url[ADDRESS_BYTES + 128];
     CURL *curl = nodes->curl;
     CURLcode result;
 
+    nodes->said[0] = '\0';
     snprintf(url, sizeof url, "%s%s", nodes->address[nodes->at], path);
     result = curl_easy_setopt(curl, CURLOPT_URL, url);
     if (!result)
         result = curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)wait_ms);
     if (!result)
         result = curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,
-                                  (long)plx_min_u64(CONNECT_MS, wait_ms));
+                                  (long)plx_min_u64(connect_ms, wait_ms));
     if (!result)
         result = curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(body));
     if (!result)
         result = curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
     if (!result)
+        result = curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take);
+    if (!result)
         result = curl_easy_setopt(curl, CURLOPT_WRITEDATA, taken);
     return result ? result : curl_easy_perform(curl);
-}
-
-/* What an answer's status says; its body is a text for people then. */
-static enum plx_reply judge(const struct plx_nodes *nodes, long status, const char *text,
-                            struct plx_fault *fault)
-{
-    char plain[100];
-
-    if (status == 200)
-        return PLX_REPLY;
-    plx_answer_plain(text ? text : "", plain, sizeof plain);
-    plx_fault_set(fault, PLX_ERR_REGISTRY, "the registry's node %.100s answers %ld: %s",
-                  plx_nodes_name(nodes), status, plain);
-    return status >= 500 ? PLX_REPLY_NONE : PLX_REPLY_STRANGE;
 }
 
 enum plx_reply plx_nodes_post(struct plx_nodes *nodes, const char *path, const char *body,
@@ -162,16 +82,17 @@ enum plx_reply plx_nodes_post(struct plx_nodes *nodes, const char *path, const c
     /* When a connection that was open breaks before the first byte of an answer, curl connects anew
      * and sends the request once more. */
     *ret_again = nodes->warm && connects > 0;
-    if (!result)
-        reply = judge(nodes, status, taken.text, fault);
-    else if (taken.too_long)
+    if (taken.too_long)
         plx_fault_set(fault, PLX_ERR_REGISTRY,
                       "the registry's node %.100s answers with more than %zu MiB",
                       plx_nodes_name(nodes), ANSWER_BYTES >> 20);
+    else if (taken.nomem)
+        plx_fault_set(fault, PLX_ERR_REGISTRY, "out of memory asking the registry's node %.100s",
+                      plx_nodes_name(nodes));
+    else if (!result || status >= 400) /* also if its words end early */
+        reply = plx_nodes_judge(nodes, status, taken.text, fault);
     else
-        plx_fault_set(fault, PLX_ERR_REGISTRY, "the registry's node %.100s does not answer: %.100s",
-                      plx_nodes_name(nodes),
-                      taken.nomem ? "out of memory" : curl_easy_strerror(result));
+        reply = plx_nodes_failed(nodes, result, fault);
     nodes->warm = true;
     if (reply == PLX_REPLY) {
         *ret_text = taken.text;

@@ -1,5 +1,4 @@
-/* rqlite_inside.h - what rqlite*.c share. The rules RQLITE-1 to
- * RQLITE-10 are in rqlite.c. */
+/* rqlite_inside.h - what rqlite*.c share. The rules RQLITE-1 to RQLITE-13 are in rqlite.c. */
 #ifndef PLX_RQLITE_INSIDE_H
 #define PLX_RQLITE_INSIDE_H
 
@@ -12,7 +11,8 @@
 #define CALL_MS 20000u
 #define ATTEMPT_MS 4000u
 #define CONNECT_MS 1000u
-#define PAUSE_MS 100u /* between two rounds over all addresses */
+#define CONNECT_TLS_MS 2000u /* with the handshake */
+#define PAUSE_MS 100u        /* between two rounds over all addresses */
 /* RQLITE-8 */
 #define ANSWER_BYTES ((size_t)32 << 20)
 #define ROW_COLUMNS 16u
@@ -25,7 +25,10 @@ struct plx_nodes {
     struct curl_slist *headers;
     unsigned count, at; /* at: who is asked next */
     bool warm;          /* a connection may be open from an earlier attempt */
+    bool tls;
     char address[ADDRESSES][ADDRESS_BYTES];
+    char *ca, *certificate, *key, *user, *password_file; /* as in registry.h */
+    char said[CURL_ERROR_SIZE];                          /* libcurl's words of the last failure */
 };
 
 /* What became of an attempt. */
@@ -35,12 +38,26 @@ enum plx_reply {
     PLX_REPLY_STRANGE, /* not rqlite's, or no access: the same node will say the same */
 };
 
-/* rqlite_http.c. */
-int plx_nodes_open(const char *const *addresses, size_t count, struct plx_nodes *nodes,
+/* rqlite_access.c. */
+int plx_nodes_open(const struct plx_registry_nodes *from, struct plx_nodes *nodes,
                    struct plx_fault *fault);
 void plx_nodes_close(struct plx_nodes *nodes);
-/* How a message names the node that is asked next: without a user's name and password. */
-const char *plx_nodes_name(const struct plx_nodes *nodes);
+/* Whether the files of certificates and key are there, and the key's is nobody else's. */
+int plx_nodes_check_files(const struct plx_nodes *nodes, struct plx_fault *fault);
+/* How a message names the node that is asked next. */
+static inline const char *plx_nodes_name(const struct plx_nodes *nodes)
+{
+    return nodes->address[nodes->at];
+}
+
+/* rqlite_refusal.c: what a failure means, and the words for it. An attempt that libcurl says has
+ * failed, and the status of an answer, whose body is a text for people unless it is 200. */
+enum plx_reply plx_nodes_failed(const struct plx_nodes *nodes, CURLcode result,
+                                struct plx_fault *fault);
+enum plx_reply plx_nodes_judge(const struct plx_nodes *nodes, long status, const char *text,
+                               struct plx_fault *fault);
+
+/* rqlite_http.c. */
 /* Sends body to the node that is asked next, and waits no longer than wait_ms. *ret_again: curl may
  * have sent it twice. The text is the caller's to free. Sets the fault unless it returns
  * PLX_REPLY. */

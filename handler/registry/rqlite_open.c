@@ -135,7 +135,7 @@ static int open_database(struct plx_rqlite *rq, struct plx_fault *fault)
     return PLX_ERR_REGISTRY;
 }
 
-int plx_registry_open_rqlite(const char *const *addresses, size_t count, const char *who,
+int plx_registry_open_rqlite(const struct plx_registry_nodes *nodes, const char *who,
                              struct plx_registry **ret_reg, struct plx_fault *fault)
 {
     struct plx_rqlite *rq = calloc(1, sizeof *rq);
@@ -144,7 +144,7 @@ int plx_registry_open_rqlite(const char *const *addresses, size_t count, const c
     if (!rq)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening the registry");
     rq->call_ms = CALL_MS;
-    code = plx_nodes_open(addresses, count, &rq->nodes, fault);
+    code = plx_nodes_open(nodes, &rq->nodes, fault);
     if (!code)
         code = open_database(rq, fault);
     if (!code)

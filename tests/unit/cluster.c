@@ -67,8 +67,20 @@ static size_t take(char *bytes, size_t one, size_t count, void *context)
     return count;
 }
 
+static void ask_guarded(CURL *curl, const struct cluster *cluster)
+{
+    curl_easy_setopt(curl, CURLOPT_CAINFO, cluster->ca);
+    curl_easy_setopt(curl, CURLOPT_SSLCERT, cluster->certificate);
+    curl_easy_setopt(curl, CURLOPT_SSLKEY, cluster->key);
+    if (!cluster->guard.user)
+        return;
+    curl_easy_setopt(curl, CURLOPT_USERNAME, cluster->guard.user);
+    curl_easy_setopt(curl, CURLOPT_PASSWORD, cluster->guard.password);
+}
+
 /* Returns the status and the answer as JSON, if it is that; body NULL: GET. */
-static long ask(unsigned port, const char *path, const char *body, json_t **ret_answer)
+static long ask(const struct cluster *cluster, unsigned node, const char *path, const char *body,
+                json_t **ret_answer)
 {
     char url[200], *all = calloc(1, 1 << 20);
     struct curl_slist *type = curl_slist_append(NULL, "Content-Type: application/json");
@@ -77,7 +89,9 @@ static long ask(unsigned port, const char *path, const char *body, json_t **ret_
     long status = 0;
     size_t at = 0;
 
-    snprintf(url, sizeof url, "http://127.0.0.1:%u%s", port, path);
+    snprintf(url, sizeof url, "%s%s", cluster->address[node], path);
+    if (cluster->guard.folder)
+        ask_guarded(curl, cluster);
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_PROXY, "");
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
@@ -100,12 +114,12 @@ static long ask(unsigned port, const char *path, const char *body, json_t **ret_
     return status;
 }
 
-static json_t *first_result(unsigned port, const char *path, const char *sql)
+static json_t *first_result(const struct cluster *cluster, const char *path, const char *sql)
 {
     json_t *statements = json_pack("[s]", sql), *answer, *result;
     char *body = json_dumps(statements, 0);
 
-    ask(port, path, body, &answer);
+    ask(cluster, 0, path, body, &answer);
     result = json_incref(json_array_get(json_object_get(answer, "results"), 0));
     json_decref(answer);
     json_decref(statements);
@@ -115,7 +129,7 @@ static json_t *first_result(unsigned port, const char *path, const char *sql)
 
 bool cluster_sql(const struct cluster *cluster, const char *sql)
 {
-    json_t *result = first_result(cluster->http[0], "/db/execute?noparse", sql);
+    json_t *result = first_result(cluster, "/db/execute?noparse", sql);
     bool done = result && !json_object_get(result, "error");
 
     json_decref(result);
@@ -129,7 +143,7 @@ int cluster_leader(const struct cluster *cluster)
     int leader = -1;
 
     for (unsigned i = 0; i < cluster->count && leader < 0; i++) {
-        if (!cluster->pid[i] || ask(cluster->http[i], "/nodes?timeout=1s", NULL, &nodes) != 200)
+        if (!cluster->pid[i] || ask(cluster, i, "/nodes?timeout=1s", NULL, &nodes) != 200)
             continue;
         json_object_foreach(nodes, name, node) if (json_is_true(json_object_get(node, "leader")))
             leader = atoi(name + 1);
@@ -141,7 +155,7 @@ int cluster_leader(const struct cluster *cluster)
 bool cluster_wipe(const struct cluster *cluster)
 {
     for (unsigned round = 0; round < 10; round++) { /* what is referred to goes last */
-        json_t *tables = first_result(cluster->http[0], "/db/query?level=strong",
+        json_t *tables = first_result(cluster, "/db/query?level=strong",
                                       "SELECT name FROM sqlite_schema WHERE type IN ('table', "
                                       "'view') AND name NOT LIKE 'sqlite%'");
         const json_t *rows = json_object_get(tables, "values");
@@ -167,9 +181,44 @@ bool cluster_wipe(const struct cluster *cluster)
 
 /* ---- Nodes ------------------------------------------------------------------------------- */
 
+struct arguments {
+    const char *list[24];
+    unsigned count;
+};
+
+static void add(struct arguments *to, const char *first, const char *second)
+{
+    to->list[to->count++] = first;
+    if (second)
+        to->list[to->count++] = second;
+}
+
+struct guard_files {
+    char certificate[100], key[100], users[100];
+};
+
+static void add_guard(struct arguments *to, const struct cluster *cluster,
+                      struct guard_files *files)
+{
+    const struct cluster_guard *guard = &cluster->guard;
+
+    snprintf(files->certificate, sizeof files->certificate, "%s/node.pem", guard->folder);
+    snprintf(files->key, sizeof files->key, "%s/node.key", guard->folder);
+    snprintf(files->users, sizeof files->users, "%s/users.json", guard->folder);
+    add(to, "-http-cert", files->certificate);
+    add(to, "-http-key", files->key);
+    add(to, "-http-ca-cert", cluster->ca);
+    if (guard->clients)
+        add(to, "-http-verify-client", NULL);
+    if (guard->user)
+        add(to, "-auth", files->users);
+}
+
 static void run_node(const struct cluster *cluster, unsigned node)
 {
     char id[8], http[40], raft[40], join[40], data[80], log[80];
+    struct guard_files files;
+    struct arguments all = {0};
     int fd;
 
     snprintf(id, sizeof id, "n%u", node);
@@ -182,9 +231,16 @@ static void run_node(const struct cluster *cluster, unsigned node)
     dup2(fd, 1);
     dup2(fd, 2);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* no node outlives its test */
-    execl(rqlited(), "rqlited", "-node-id", id, "-http-addr", http, "-raft-addr", raft,
-          cluster->references ? "-fk" : "-fk=false", node ? "-join" : "-join=", node ? join : data,
-          node ? data : NULL, NULL);
+    add(&all, "rqlited", cluster->references ? "-fk" : "-fk=false");
+    add(&all, "-node-id", id);
+    add(&all, "-http-addr", http);
+    add(&all, "-raft-addr", raft);
+    if (node)
+        add(&all, "-join", join);
+    if (cluster->guard.folder)
+        add_guard(&all, cluster, &files);
+    add(&all, data, NULL);
+    execv(rqlited(), (char *const *)all.list);
     _exit(127);
 }
 
@@ -199,7 +255,7 @@ bool cluster_start_node(struct cluster *cluster, unsigned node)
     cluster->pid[node] = child;
     for (unsigned i = 0; i < READY_TRIES; i++) {
         json_t *answer;
-        long status = ask(cluster->http[node], "/readyz", NULL, &answer);
+        long status = ask(cluster, node, "/readyz", NULL, &answer);
 
         json_decref(answer);
         if (status == 200)
@@ -219,23 +275,62 @@ void cluster_kill(struct cluster *cluster, unsigned node)
     cluster->pid[node] = 0;
 }
 
-bool cluster_start(struct cluster *cluster, unsigned nodes, bool references)
+static bool start(struct cluster *cluster)
 {
     bool started = true;
 
-    *cluster = (struct cluster){.count = nodes, .references = references};
     if (!folder_make("rqlite", cluster->folder))
         return false;
-    for (unsigned i = 0; i < nodes; i++) {
+    for (unsigned i = 0; i < cluster->count; i++) {
         cluster->http[i] = cluster_port();
         cluster->raft[i] = cluster_port();
-        snprintf(cluster->address[i], sizeof cluster->address[i], "http://127.0.0.1:%u",
-                 cluster->http[i]);
+        snprintf(cluster->address[i], sizeof cluster->address[i], "%s://127.0.0.1:%u",
+                 cluster->guard.folder ? "https" : "http", cluster->http[i]);
         cluster->addresses[i] = cluster->address[i];
     }
-    for (unsigned i = 0; i < nodes && started; i++)
+    for (unsigned i = 0; i < cluster->count && started; i++)
         started = cluster_start_node(cluster, i);
     return started;
+}
+
+bool cluster_start(struct cluster *cluster, unsigned nodes, bool references)
+{
+    *cluster = (struct cluster){.count = nodes, .references = references};
+    return start(cluster);
+}
+
+static bool put_file(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool put = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+
+    close(fd);
+    return put;
+}
+
+static bool put_users(struct cluster *cluster)
+{
+    char path[100], text[300];
+
+    snprintf(path, sizeof path, "%s/users.json", cluster->guard.folder);
+    snprintf(text, sizeof text,
+             "[{\"username\": \"%s\", \"password\": \"%s\", \"perms\": [\"all\"]}]\n",
+             cluster->guard.user, cluster->guard.password);
+    if (!put_file(path, text))
+        return false;
+    snprintf(cluster->password_file, sizeof cluster->password_file, "%s/password",
+             cluster->guard.folder);
+    snprintf(text, sizeof text, "%s\n", cluster->guard.password);
+    return put_file(cluster->password_file, text);
+}
+
+bool cluster_start_guarded(struct cluster *cluster, const struct cluster_guard *guard)
+{
+    *cluster = (struct cluster){.count = 1, .references = true, .guard = *guard};
+    snprintf(cluster->ca, sizeof cluster->ca, "%s/ca.pem", guard->folder);
+    snprintf(cluster->certificate, sizeof cluster->certificate, "%s/host.pem", guard->folder);
+    snprintf(cluster->key, sizeof cluster->key, "%s/host.key", guard->folder);
+    return (!guard->user || put_users(cluster)) && start(cluster);
 }
 
 void cluster_stop(struct cluster *cluster)
@@ -251,8 +346,24 @@ void cluster_stop(struct cluster *cluster)
         printf("\n    %s stays behind\n", cluster->folder);
 }
 
+struct plx_registry_nodes cluster_access(const struct cluster *cluster)
+{
+    struct plx_registry_nodes access = {.addresses = cluster->addresses, .count = cluster->count};
+
+    if (!cluster->guard.folder)
+        return access;
+    access.ca = cluster->ca;
+    access.certificate = cluster->guard.clients ? cluster->certificate : NULL;
+    access.key = cluster->guard.clients ? cluster->key : NULL;
+    access.user = cluster->guard.user;
+    access.password_file = cluster->guard.user ? cluster->password_file : NULL;
+    return access;
+}
+
 int cluster_open(const struct cluster *cluster, const char *who, struct plx_registry **ret_reg,
                  struct plx_fault *fault)
 {
-    return plx_registry_open_rqlite(cluster->addresses, cluster->count, who, ret_reg, fault);
+    struct plx_registry_nodes access = cluster_access(cluster);
+
+    return plx_registry_open_rqlite(&access, who, ret_reg, fault);
 }

@@ -2,6 +2,7 @@
 #include "rqlite_proxy.h"
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,6 +178,67 @@ static void serve_all(struct proxy *proxy, int client)
     _exit(0);
 }
 
+/* ---- Bytes as they are ------------------------------------------------------------------- */
+
+/* How many of these bytes pass before the fate comes; *ret_comes: it comes now. */
+static size_t pass(struct proxy *proxy, size_t bytes, bool *ret_comes)
+{
+    long left = proxy->left;
+
+    *ret_comes = left >= 0 && (size_t)left <= bytes;
+    if (*ret_comes) {
+        bytes = (size_t)left;
+        proxy->left = proxy->then;
+        proxy->then = -1;
+        __sync_fetch_and_add(&proxy->met, 1);
+    } else if (left >= 0) {
+        proxy->left = left - (long)bytes;
+    }
+    return bytes;
+}
+
+/* Passes on what one side says; false: the connection is over. *drop: nothing of the node's. */
+static bool relay_piece(struct proxy *proxy, int from, int to, bool of_node, bool *drop)
+{
+    char bytes[4096];
+    ssize_t got = recv(from, bytes, sizeof bytes, 0);
+    size_t first;
+    bool comes;
+
+    if (got <= 0 || (of_node && *drop))
+        return false;
+    if (!of_node)
+        __sync_fetch_and_add(&proxy->asked, (unsigned)got);
+    first = pass(proxy, (size_t)got, &comes);
+    if (!comes)
+        return send_all(to, bytes, first);
+    if (proxy->fate == PROXY_MUTE)
+        pause();
+    if (proxy->fate == PROXY_DAMAGE && first < (size_t)got)
+        bytes[first] ^= 1;
+    *drop = proxy->fate == PROXY_DROP;
+    if (proxy->fate == PROXY_CUT || (*drop && of_node)) {
+        send_all(to, bytes, first);
+        return false;
+    }
+    return send_all(to, bytes, (size_t)got);
+}
+
+static void relay_all(struct proxy *proxy, int client)
+{
+    int node = connect_to(proxy->node);
+    struct pollfd ends[] = {{.fd = client, .events = POLLIN}, {.fd = node, .events = POLLIN}};
+    bool drop = false, open = node >= 0;
+
+    while (open && poll(ends, 2, -1) > 0) {
+        if (ends[0].revents)
+            open = relay_piece(proxy, client, node, false, &drop);
+        if (open && ends[1].revents)
+            open = relay_piece(proxy, node, client, true, &drop);
+    }
+    _exit(0);
+}
+
 /* ---- Its life ---------------------------------------------------------------------------- */
 
 static void accept_all(struct proxy *proxy, int listener)
@@ -189,6 +251,8 @@ static void accept_all(struct proxy *proxy, int listener)
         if (client >= 0 && fork() == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             close(listener);
+            if (proxy->relay)
+                relay_all(proxy, client);
             serve_all(proxy, client);
         }
         close(client);
@@ -238,6 +302,16 @@ void proxy_plan(struct proxy *proxy, const char *path, enum proxy_fate fate, uns
     proxy->seen = proxy->met = 0;
     proxy->release = false;
     proxy->times = times;
+}
+
+void proxy_relay(struct proxy *proxy, enum proxy_fate fate, unsigned bytes, unsigned then)
+{
+    proxy->left = -1;
+    proxy->then = then ? (long)then : -1;
+    proxy->relay = true;
+    proxy->fate = fate;
+    proxy->met = proxy->asked = 0;
+    proxy->left = fate == PROXY_PASS ? -1 : (long)bytes;
 }
 
 void proxy_answer(struct proxy *proxy, const char *status, const char *body)

@@ -15,6 +15,8 @@ enum proxy_fate {
     PROXY_STALL,   /* the request arrives, its answer when nobody waits any more */
     PROXY_ENDLESS, /* the request does not arrive, and the answer has no end */
     PROXY_ANSWER,  /* the request does not arrive: the test's own answer does */
+    PROXY_DAMAGE,  /* of proxy_relay() only: a bit of the next byte is turned */
+    PROXY_MUTE,    /* likewise: the connection stays, and no byte passes any more */
 };
 
 /* Shared with the proxy's process. The first `skip` requests to a path that has `path` in it pass,
@@ -27,6 +29,9 @@ struct proxy {
     volatile unsigned seen, met;      /* such requests, and those with that fate */
     volatile unsigned held, released; /* since the start: held ones, and those that arrived */
     char answer[4096];                /* of PROXY_ANSWER: with status and headers */
+    bool relay;                       /* bytes pass as they are: set before the first connection */
+    volatile long left, then;         /* so many, and then a relay's fate comes; -1: it does not */
+    volatile unsigned asked;          /* what who asks has sent by a relay since its plan */
     unsigned port, node;
     pid_t pid;
     char address[40];
@@ -38,6 +43,10 @@ void proxy_stop(struct proxy *proxy);
 /* What happens to the next requests. */
 void proxy_plan(struct proxy *proxy, const char *path, enum proxy_fate fate, unsigned skip,
                 unsigned times);
+/* For a proxy that relays: when so many more bytes have passed, in both directions and over all
+ * connections, PASS, DROP (all that the node says from here on, until the connection ends), CUT,
+ * DAMAGE or MUTE comes; and once more behind `then` bytes, unless it is 0. */
+void proxy_relay(struct proxy *proxy, enum proxy_fate fate, unsigned bytes, unsigned then);
 /* An answer with status 200 and this body. */
 void proxy_answer(struct proxy *proxy, const char *status, const char *body);
 /* Lets go on what is held, and waits until it has arrived. */
