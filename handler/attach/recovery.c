@@ -8,8 +8,8 @@
  *     4. take its disks' locks over, with raised epochs
  *     5. open each disk, which replays its log; close it, or keep it open (ATTACH-14)
  *     6. remove the instance's row
- * A crash leaves this instance dead beside the others. The next recovery treats all of them alike. A
- * failure between 1 and 3 leaves this process alone with the recovery (ATTACH-25).
+ * A crash leaves this instance dead beside the others. The next recovery treats all of them alike.
+ * A failure between 1 and 3 leaves this process alone with the recovery (ATTACH-25).
  * Invariants and threads: attach.c. */
 #include <stdlib.h>
 #include <string.h>
