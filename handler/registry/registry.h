@@ -74,9 +74,9 @@ struct plx_registry_nodes {
      * machine's loopback device alone, unless somebody says that nobody else is on that network. */
     bool plain;
 };
-/* Opens a registry on a cluster of rqlite nodes (rqlite.c). An empty database gets the schema. In
- * the library plx_rqlite. INVALID: the nodes are not named as above. NOT_FOUND, PERMISSION: a file
- * is not there, or may be read by nobody or by too many. */
+/* Opens a registry on a cluster of rqlite nodes (rqlite.c). An empty database gets the schema.
+ * INVALID: the nodes are not named as above. NOT_FOUND, PERMISSION: a file is not there, or may be
+ * read by nobody or by too many. UNSUPPORTED: libcurl is missing. */
 int plx_registry_open_rqlite(const struct plx_registry_nodes *nodes, const char *who,
                              struct plx_registry **ret_reg, struct plx_fault *fault);
 /* Deletes a registry's file and SQLite's files beside it. Nobody may have it open. */

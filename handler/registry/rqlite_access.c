@@ -41,21 +41,21 @@ static bool is_local(const char *host)
 static bool parse(const char *address, struct parsed *ret)
 {
     char *scheme = NULL, *host = NULL, *path = NULL;
-    CURLU *url = curl_url();
-    bool good = url && !curl_url_set(url, CURLUPART_URL, address, 0) &&
-                !curl_url_get(url, CURLUPART_SCHEME, &scheme, 0) &&
-                !curl_url_get(url, CURLUPART_HOST, &host, 0) &&
-                !curl_url_get(url, CURLUPART_PATH, &path, 0);
+    CURLU *url = plx_libcurl.url();
+    bool good = url && !plx_libcurl.url_set(url, CURLUPART_URL, address, 0) &&
+                !plx_libcurl.url_get(url, CURLUPART_SCHEME, &scheme, 0) &&
+                !plx_libcurl.url_get(url, CURLUPART_HOST, &host, 0) &&
+                !plx_libcurl.url_get(url, CURLUPART_PATH, &path, 0);
 
     if (good) {
         ret->tls = !strcmp(scheme, "https");
         ret->local = is_local(host);
         good = (ret->tls || !strcmp(scheme, "http")) && !strcmp(path, "/");
     }
-    curl_free(scheme);
-    curl_free(host);
-    curl_free(path);
-    curl_url_cleanup(url);
+    plx_libcurl.free(scheme);
+    plx_libcurl.free(host);
+    plx_libcurl.free(path);
+    plx_libcurl.url_cleanup(url);
     return good;
 }
 
@@ -206,17 +206,17 @@ static bool set_up(struct plx_nodes *nodes)
     CURL *curl = nodes->curl;
     struct curl_slist *more;
 
-    nodes->headers = curl_slist_append(NULL, "Content-Type: application/json");
+    nodes->headers = plx_libcurl.slist_append(NULL, "Content-Type: application/json");
     if (!nodes->headers)
         return false;
-    more = curl_slist_append(nodes->headers, "Expect:"); /* no pause for a 100 Continue */
-    return more && !curl_easy_setopt(curl, CURLOPT_HTTPHEADER, nodes->headers) &&
-           !curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L) &&
-           !curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nodes->said) &&
-           !curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, nodes->tls ? "https" : "http") &&
-           !curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L) &&
-           !curl_easy_setopt(curl, CURLOPT_PROXY, "") && /* whatever the environment says */
-           !curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    more = plx_libcurl.slist_append(nodes->headers, "Expect:"); /* no pause for a 100 Continue */
+    return more && !plx_libcurl.easy_setopt(curl, CURLOPT_HTTPHEADER, nodes->headers) &&
+           !plx_libcurl.easy_setopt(curl, CURLOPT_NOSIGNAL, 1L) &&
+           !plx_libcurl.easy_setopt(curl, CURLOPT_ERRORBUFFER, nodes->said) &&
+           !plx_libcurl.easy_setopt(curl, CURLOPT_PROTOCOLS_STR, nodes->tls ? "https" : "http") &&
+           !plx_libcurl.easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L) &&
+           !plx_libcurl.easy_setopt(curl, CURLOPT_PROXY, "") && /* whatever the environment says */
+           !plx_libcurl.easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 }
 
 /* RQLITE-11. Each connection reads the files, so those that were renewed count; and none resumes an
@@ -225,16 +225,17 @@ static bool set_up_tls(struct plx_nodes *nodes)
 {
     CURL *curl = nodes->curl;
 
-    return !curl_easy_setopt(curl, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2) &&
-           !curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 1L) &&
-           !curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 2L) &&
-           !curl_easy_setopt(curl, CURLOPT_CAINFO, nodes->ca) &&
-           !curl_easy_setopt(curl, CURLOPT_CAPATH, (char *)NULL) && /* the system's */
-           !curl_easy_setopt(curl, CURLOPT_CA_CACHE_TIMEOUT, 0L) &&
-           !curl_easy_setopt(curl, CURLOPT_SSL_SESSIONID_CACHE, 0L) &&
-           !curl_easy_setopt(curl, CURLOPT_SSLCERT, nodes->certificate) &&
-           !curl_easy_setopt(curl, CURLOPT_SSLKEY, nodes->key) &&
-           !curl_easy_setopt(curl, CURLOPT_KEYPASSWD, ""); /* OpenSSL asks at no terminal then */
+    return !plx_libcurl.easy_setopt(curl, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2) &&
+           !plx_libcurl.easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 1L) &&
+           !plx_libcurl.easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 2L) &&
+           !plx_libcurl.easy_setopt(curl, CURLOPT_CAINFO, nodes->ca) &&
+           !plx_libcurl.easy_setopt(curl, CURLOPT_CAPATH, (char *)NULL) && /* the system's */
+           !plx_libcurl.easy_setopt(curl, CURLOPT_CA_CACHE_TIMEOUT, 0L) &&
+           !plx_libcurl.easy_setopt(curl, CURLOPT_SSL_SESSIONID_CACHE, 0L) &&
+           !plx_libcurl.easy_setopt(curl, CURLOPT_SSLCERT, nodes->certificate) &&
+           !plx_libcurl.easy_setopt(curl, CURLOPT_SSLKEY, nodes->key) &&
+           /* OpenSSL asks at no terminal then. */
+           !plx_libcurl.easy_setopt(curl, CURLOPT_KEYPASSWD, "");
 }
 
 static int set_up_user(struct plx_nodes *nodes, const char *password_file, struct plx_fault *fault)
@@ -242,9 +243,9 @@ static int set_up_user(struct plx_nodes *nodes, const char *password_file, struc
     char password[PASSWORD_BYTES + 1];
     int code = read_password(password_file, password, fault);
 
-    if (!code && (curl_easy_setopt(nodes->curl, CURLOPT_HTTPAUTH, (long)CURLAUTH_BASIC) ||
-                  curl_easy_setopt(nodes->curl, CURLOPT_USERNAME, nodes->user) ||
-                  curl_easy_setopt(nodes->curl, CURLOPT_PASSWORD, password)))
+    if (!code && (plx_libcurl.easy_setopt(nodes->curl, CURLOPT_HTTPAUTH, (long)CURLAUTH_BASIC) ||
+                  plx_libcurl.easy_setopt(nodes->curl, CURLOPT_USERNAME, nodes->user) ||
+                  plx_libcurl.easy_setopt(nodes->curl, CURLOPT_PASSWORD, password)))
         code = PLX_ERR_NOMEM;
     explicit_bzero(password, sizeof password);
     return code;
@@ -266,7 +267,7 @@ static int open_nodes(const struct plx_registry_nodes *from, struct plx_nodes *n
     code = plx_nodes_check_files(nodes, fault);
     if (code)
         return code;
-    nodes->curl = curl_easy_init();
+    nodes->curl = plx_libcurl.easy_init();
     if (!nodes->curl || !set_up(nodes) || (nodes->tls && !set_up_tls(nodes)))
         return PLX_ERR_NOMEM;
     return from->user ? set_up_user(nodes, from->password_file, fault) : 0;
@@ -278,7 +279,9 @@ int plx_nodes_open(const struct plx_registry_nodes *from, struct plx_nodes *node
     int code;
 
     *nodes = (struct plx_nodes){0};
-    code = open_nodes(from, nodes, fault);
+    code = plx_libcurl_load(fault);
+    if (!code)
+        code = open_nodes(from, nodes, fault);
     if (code == PLX_ERR_NOMEM)
         plx_fault_set(fault, code, "out of memory opening the registry");
     if (code)
@@ -288,8 +291,10 @@ int plx_nodes_open(const struct plx_registry_nodes *from, struct plx_nodes *node
 
 void plx_nodes_close(struct plx_nodes *nodes)
 {
-    curl_easy_cleanup(nodes->curl);
-    curl_slist_free_all(nodes->headers);
+    if (nodes->curl)
+        plx_libcurl.easy_cleanup(nodes->curl);
+    if (nodes->headers)
+        plx_libcurl.slist_free_all(nodes->headers);
     free(nodes->ca);
     free(nodes->certificate);
     free(nodes->key);

@@ -51,21 +51,22 @@ static CURLcode perform(struct plx_nodes *nodes, const char *path, const char *b
 
     nodes->said[0] = '\0';
     snprintf(url, sizeof url, "%s%s", nodes->address[nodes->at], path);
-    result = curl_easy_setopt(curl, CURLOPT_URL, url);
+    result = plx_libcurl.easy_setopt(curl, CURLOPT_URL, url);
     if (!result)
-        result = curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)wait_ms);
+        result = plx_libcurl.easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)wait_ms);
     if (!result)
-        result = curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,
-                                  (long)plx_min_u64(connect_ms, wait_ms));
+        result = plx_libcurl.easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,
+                                         (long)plx_min_u64(connect_ms, wait_ms));
     if (!result)
-        result = curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(body));
+        result =
+            plx_libcurl.easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(body));
     if (!result)
-        result = curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
+        result = plx_libcurl.easy_setopt(curl, CURLOPT_POSTFIELDS, body);
     if (!result)
-        result = curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take);
+        result = plx_libcurl.easy_setopt(curl, CURLOPT_WRITEFUNCTION, take);
     if (!result)
-        result = curl_easy_setopt(curl, CURLOPT_WRITEDATA, taken);
-    return result ? result : curl_easy_perform(curl);
+        result = plx_libcurl.easy_setopt(curl, CURLOPT_WRITEDATA, taken);
+    return result ? result : plx_libcurl.easy_perform(curl);
 }
 
 enum plx_reply plx_nodes_post(struct plx_nodes *nodes, const char *path, const char *body,
@@ -77,8 +78,8 @@ enum plx_reply plx_nodes_post(struct plx_nodes *nodes, const char *path, const c
     enum plx_reply reply = PLX_REPLY_NONE;
     CURLcode result = perform(nodes, path, body, wait_ms, &taken);
 
-    curl_easy_getinfo(nodes->curl, CURLINFO_RESPONSE_CODE, &status);
-    curl_easy_getinfo(nodes->curl, CURLINFO_NUM_CONNECTS, &connects);
+    plx_libcurl.easy_getinfo(nodes->curl, CURLINFO_RESPONSE_CODE, &status);
+    plx_libcurl.easy_getinfo(nodes->curl, CURLINFO_NUM_CONNECTS, &connects);
     /* When a connection that was open breaks before the first byte of an answer, curl connects anew
      * and sends the request once more. */
     *ret_again = nodes->warm && connects > 0;

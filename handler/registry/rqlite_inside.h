@@ -2,9 +2,9 @@
 #ifndef PLX_RQLITE_INSIDE_H
 #define PLX_RQLITE_INSIDE_H
 
-#include <curl/curl.h>
 #include <jansson.h>
 
+#include "registry/libcurl.h"
 #include "registry/sql.h"
 
 /* RQLITE-1 */

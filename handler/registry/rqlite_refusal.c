@@ -50,7 +50,7 @@ static enum plx_reply refuse_certificate(const struct plx_nodes *nodes, struct p
     char plain[SAID_BYTES];
     long number = 0;
 
-    curl_easy_getinfo(nodes->curl, CURLINFO_SSL_VERIFYRESULT, &number);
+    plx_libcurl.easy_getinfo(nodes->curl, CURLINFO_SSL_VERIFYRESULT, &number);
     wrong = certificate_wrong(number);
     plx_answer_plain(nodes->said, plain, sizeof plain);
     if (is_of_another_authority(number))
@@ -181,7 +181,7 @@ enum plx_reply plx_nodes_failed(const struct plx_nodes *nodes, CURLcode result,
     if (nodes->tls && refused_by_tls(nodes, result, fault))
         return PLX_REPLY_STRANGE;
     plx_fault_set(fault, PLX_ERR_REGISTRY, "the registry's node %.100s does not answer: %.100s",
-                  plx_nodes_name(nodes), curl_easy_strerror(result));
+                  plx_nodes_name(nodes), plx_libcurl.easy_strerror(result));
     return PLX_REPLY_NONE;
 }
 
