@@ -1,7 +1,11 @@
 /* test_ringed_auto.c - a disk uses its ring while the store is slower than usual, and no longer. */
+#include "engine/ring/ringed_inside.h"
+#include "engine/loop/store.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/ringed_world.h"
+
+#define SECOND_NS 1000000000ull
 
 /* Unanswered for so long, if they go to the store. */
 static void slow_writes(struct sent *writes, unsigned count, unsigned ms)
@@ -82,11 +86,114 @@ static void test_calm(void)
     end(false);
 }
 
+/* What is usual: one change after the other, and the store answers after so many ms. */
+static void learn(uint64_t seed, struct sent *writes, unsigned ms)
+{
+    make(seed);
+    plx_ringed_auto(ringed);
+    hold_store(true);
+    for (unsigned i = 0; i < 90; i++)
+        slow_writes(writes, 1, ms);
+    CU_ASSERT(!info_of().on);
+}
+
+/* RINGED_AUTO-2: many changes at once do not become usual, however often they come. Each time is
+ * too short for the ring, until one lasts. */
+static void test_trouble(void)
+{
+    static struct sent writes[60];
+
+    learn(23, writes, 300);
+    for (unsigned i = 0; i < 30; i++) {
+        slow_writes(writes, 60, 180);
+        slow_writes(writes, 1, 300);
+        CU_ASSERT(!info_of().on && !info_of().turning);
+    }
+    slow_writes(writes, 60, 300);
+    some_turns(200);
+    CU_ASSERT(info_of().on);
+    hold_store(false);
+    OK(plx_ringed_off(ringed, &fault));
+    close_disk();
+    end(false);
+}
+
+/* No key frame can be written, because its nodes cannot: they lie at the beginning of the extent at
+ * whose end the log's segments are. */
+static void fail_nodes(void)
+{
+    uint64_t extent = vdi->log.cursor.addr * BLOCK / MIB;
+
+    plx_simdisk_fail_range(disk, extent * MIB + (uint64_t)2 * BLOCK, MIB / 4, false, true);
+}
+
+/* RINGED_AUTO-3: the store cannot take the mark. It is slow, but well again: the ring is not tried
+ * before 10 s have passed. */
+static void test_tried_again(void)
+{
+    static struct sent writes[1];
+    uint64_t tried_ns;
+
+    learn(25, writes, 25);
+    fail_nodes();
+    slow_writes(writes, 1, 600);
+    tried_ns = env.ns;
+    for (unsigned i = 0; i < 1000 && !ringed->turn_error; i++)
+        turn();
+    CU_ASSERT_FATAL(ringed->turn_error && !info_of().on && !vdi->log.sticky);
+    plx_simdisk_heal(disk);
+    for (unsigned i = 0; i < 1000 && ringed->state != PLX_RINGED_OFF; i++) {
+        env.ns += 10000000;
+        turn();
+    }
+    CU_ASSERT_EQUAL(ringed->state, PLX_RINGED_OFF);
+    while (ringed->state == PLX_RINGED_OFF && env.ns - tried_ns < 20 * SECOND_NS)
+        slow_writes(writes, 1, 600);
+    CU_ASSERT(env.ns - tried_ns >= 9 * SECOND_NS && env.ns - tried_ns < 12 * SECOND_NS);
+    some_turns(200);
+    CU_ASSERT(info_of().on);
+    hold_store(false);
+    OK(plx_ringed_off(ringed, &fault));
+    close_disk();
+    end(true);
+}
+
+/* RINGED_AUTO-1: the ring stays on while more than 1 MiB waits for the store, though nothing waits
+ * for it longer than usual. Each burst is followed by a pause in which the store gets all of it. */
+static void test_much(void)
+{
+    static struct sent writes[60];
+
+    ring_segments = 128;
+    learn(26, writes, 300);
+    slow_writes(writes, 60, 300);
+    some_turns(200);
+    CU_ASSERT_FATAL(info_of().on);
+    for (unsigned s = 0; s < 15; s++) {
+        hold_store(true);
+        for (unsigned i = 0; i < 3; i++)
+            submit_byte(&writes[i], i, 128, (int)i);
+        slow_writes(NULL, 0, 100);
+        CU_ASSERT(ringed->drain.bytes_left > PLX_RINGED_LAST_BYTES);
+        hold_store(false);
+        slow_writes(NULL, 0, 900);
+        CU_ASSERT(info_of().on && !ringed->drain.bytes_left);
+        for (unsigned i = 0; i < 3; i++)
+            free(writes[i].memory);
+    }
+    slow_writes(NULL, 0, 6000);
+    some_turns(200);
+    CU_ASSERT(!info_of().on && !is_marked());
+    close_disk();
+    end(false);
+    ring_segments = SEGMENTS;
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
-        {"by itself", test_auto},
-        {"calm", test_calm},
+        {"by itself", test_auto},          {"calm", test_calm}, {"trouble", test_trouble},
+        {"tried again", test_tried_again}, {"much", test_much},
     };
 
     return SUITE_RUN("ringed_auto", tests);

@@ -521,6 +521,62 @@ static void test_discard_cut(void)
     CU_ASSERT(states[0] > 4 && states[1] > 4 && states[0] + states[1] > 200);
 }
 
+/* No data can be written any more, but the log can. */
+static void fail_data(void)
+{
+    struct plx_extent_info info;
+    uint64_t first = 0, last = 0;
+
+    for (size_t i = 0; plx_store_extent_owned(store, i, &info) == 0; i++) {
+        if (info.type != PLX_EXTENT_DATA)
+            continue;
+        first = first ? plx_min_u64(first, info.number) : info.number;
+        last = plx_max_u64(last, info.number);
+    }
+    for (size_t i = 0; plx_store_extent_owned(store, i, &info) == 0; i++)
+        CU_ASSERT_FATAL(info.type == PLX_EXTENT_DATA || info.number < first || info.number > last);
+    plx_simdisk_fail_range(disk, first * MIB, (last - first + 1) * MIB, false, true);
+}
+
+/* RINGED_DRAIN-2: the third time that a record's data cannot be written stops the disk. After two
+ * it goes on. What was acknowledged is on the ring, and another opening drains it. */
+static void test_written_thrice(void)
+{
+    for (unsigned stops = 0; stops < 2; stops++) {
+        struct plx_ringed_record *record;
+
+        make(60 + stops);
+        OK(plx_ringed_on(ringed, &fault));
+        some_turns(50);
+        fail_data();
+        OK(write_byte(vdi, 0, BLOCK, 5));
+        record = ringed->first;
+        for (unsigned i = 0; i < 1000 && record->failures < 2; i++) {
+            env.ns += 10000000;
+            turn();
+        }
+        CU_ASSERT(record->failures == 2 && !vdi->log.sticky && info_of().on);
+        if (!stops)
+            plx_simdisk_heal(disk);
+        for (unsigned i = 0; i < 1000 && info_of().records && !vdi->log.sticky; i++) {
+            env.ns += 10000000;
+            turn();
+        }
+        CU_ASSERT_EQUAL(vdi->log.sticky, stops ? PLX_ERR_STICKY : 0);
+        if (stops) {
+            FAILS(STICKY, write_byte(vdi, BLOCK, BLOCK, 6));
+            plx_simdisk_heal(disk);
+            die();
+            open_ring();
+            OK(try_open(true));
+        }
+        OK(plx_ringed_off(ringed, &fault));
+        CU_ASSERT(reads_as(vdi, 0, BLOCK, 5));
+        close_disk();
+        end(true);
+    }
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -532,6 +588,7 @@ int main(void)
         {"read in parts, mirrored", test_parts_mirrored},
         {"discarded, and the power fails", test_discard_cut},
         {"a part that outlives the ring", test_part_outlives},
+        {"written three times", test_written_thrice},
     };
 
     return SUITE_RUN("ringed_slow", tests);
