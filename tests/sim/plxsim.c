@@ -34,6 +34,7 @@ static const char usage[] =
     "  --from N     many, from this seed on: --count N of them, or for --seconds N\n"
     "  --today N    N of them that are other ones each day\n"
     "  --first N    this one before them\n"
+    "  --at-least N fails if these worlds had fewer crash states\n"
     "  --trace      says what happens\n"
     "  --no-forks   the same run without trying other fates (to find where a trace begins to "
     "differ)\n";
@@ -143,6 +144,7 @@ static int expect_failure(void)
 
 struct plan {
     uint64_t from, count, first; /* first: 0: none */
+    uint64_t states_min;
     enum profile profile;
     bool trace, forks, caught;
     time_t until;
@@ -193,6 +195,8 @@ static bool parse(int argc, char **argv, struct plan *plan)
             plan->from = plx_today() * (plan->count = strtoull(argv[++i], NULL, 0));
         else if (i + 1 < argc && !strcmp(argv[i], "--first"))
             plan->first = strtoull(argv[++i], NULL, 0);
+        else if (i + 1 < argc && !strcmp(argv[i], "--at-least"))
+            plan->states_min = strtoull(argv[++i], NULL, 0);
         else if (i + 1 < argc && !strcmp(argv[i], "--count"))
             plan->count = strtoull(argv[++i], NULL, 0);
         else if (i + 1 < argc && !strcmp(argv[i], "--seconds"))
@@ -201,6 +205,17 @@ static bool parse(int argc, char **argv, struct plan *plan)
             return false;
     }
     return true;
+}
+
+/* So that worlds which no power cut meets any more are not taken for good ones. */
+static bool states_suffice(const struct plan *plan, const struct plx_world_result *sum)
+{
+    if (sum->states >= plan->states_min)
+        return true;
+    printf("FAILED: %llu crash states were judged, and there should be %llu at least: either the "
+           "worlds have become shorter, or their power is not cut any more\n",
+           (unsigned long long)sum->states, (unsigned long long)plan->states_min);
+    return false;
 }
 
 int main(int argc, char **argv)
@@ -256,5 +271,5 @@ int main(int argc, char **argv)
             (unsigned long long)sum.machine_cuts);
     if (sum.runs == 1)
         printf("hash %016llx\n", (unsigned long long)result.trace_hash);
-    return failed != 0;
+    return failed != 0 || !states_suffice(&plan, &sum);
 }
