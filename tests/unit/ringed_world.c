@@ -157,6 +157,14 @@ void hold_store(bool hold)
     plx_simdisk_set_patience(disk, hold ? 100 : 20);
 }
 
+/* They lie at the beginning of the extent at whose end the log's segments are. */
+void fail_nodes(void)
+{
+    uint64_t extent = vdi->log.cursor.addr * BLOCK / MIB;
+
+    plx_simdisk_fail_range(disk, extent * MIB + (uint64_t)2 * BLOCK, MIB / 4, false, true);
+}
+
 /* The host's process dies, or closes a disk that has stopped; caches keep what they have. */
 void die(void)
 {

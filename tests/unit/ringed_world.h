@@ -51,6 +51,8 @@ void turn(void);
 void some_turns(unsigned turns);
 /* The store answers only when nothing else is to be waited for. */
 void hold_store(bool hold);
+/* No key frame can be written, because its nodes cannot; data and log can. */
+void fail_nodes(void);
 /* The host's process dies, or closes a disk that has stopped; caches keep what they have. */
 void die(void);
 uint64_t below(uint64_t n); /* random */

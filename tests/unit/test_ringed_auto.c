@@ -1,6 +1,5 @@
 /* test_ringed_auto.c - a disk uses its ring while the store is slower than usual, and no longer. */
 #include "engine/ring/ringed_inside.h"
-#include "engine/loop/store.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/ringed_world.h"
@@ -116,15 +115,6 @@ static void test_trouble(void)
     OK(plx_ringed_off(ringed, &fault));
     close_disk();
     end(false);
-}
-
-/* No key frame can be written, because its nodes cannot: they lie at the beginning of the extent at
- * whose end the log's segments are. */
-static void fail_nodes(void)
-{
-    uint64_t extent = vdi->log.cursor.addr * BLOCK / MIB;
-
-    plx_simdisk_fail_range(disk, extent * MIB + (uint64_t)2 * BLOCK, MIB / 4, false, true);
 }
 
 /* RINGED_AUTO-3: the store cannot take the mark. It is slow, but well again: the ring is not tried

@@ -577,6 +577,81 @@ static void test_written_thrice(void)
     }
 }
 
+/* The ring's device hangs: writes wait, and nothing times out. What it has done is read, and
+ * drained. */
+static void test_ring_hangs(void)
+{
+    struct sent write;
+
+    make(64);
+    OK(plx_ringed_on(ringed, &fault));
+    some_turns(50);
+    none_goes = true;
+    env.env.writes_wait = writes_wait;
+    OK(write_byte(vdi, 0, BLOCK, 5));
+    plx_simdisk_set_patience(ring_disk, 100);
+    submit_byte(&write, 1, 1, 6);
+    none_goes = false;
+    for (unsigned i = 0; i < 6000; i++) {
+        env.ns += 10000000;
+        plx_store_tick(store);
+    }
+    CU_ASSERT(write.under_way && info_of().on && !vdi->log.sticky && !plx_ring_sticky(ring));
+    CU_ASSERT_EQUAL(ringed->drain.bytes_left, 0);
+    CU_ASSERT(reads_as(vdi, 0, BLOCK, 5));
+    plx_simdisk_set_patience(ring_disk, 20);
+    while (write.under_way)
+        turn();
+    OK(write.request.result);
+    free(write.memory);
+    OK(plx_ringed_off(ringed, &fault));
+    CU_ASSERT(reads_as(vdi, BLOCK, BLOCK, 6));
+    close_disk();
+    end(false);
+}
+
+/* The ring is full, and the store has all of it: only a key frame makes room, and none can be
+ * written. Then the store takes nothing at all. The disk does not stop, and goes on afterwards. */
+static void test_full_and_drained(void)
+{
+    struct sent writes[40];
+    unsigned waiting = 0;
+
+    make(65);
+    OK(plx_ringed_on(ringed, &fault));
+    some_turns(50);
+    fail_nodes();
+    for (unsigned i = 0; i < 40; i++)
+        submit_byte(&writes[i], 6 * i, 6, (int)i);
+    for (unsigned i = 0; i < 2000; i++) {
+        env.ns += 10000000;
+        turn();
+    }
+    CU_ASSERT(info_of().full && !ringed->drain.bytes_left);
+    plx_simdisk_fail_range(disk, 0, 64 * MIB, true, true);
+    for (unsigned i = 0; i < 6000; i++) {
+        env.ns += 10000000;
+        turn();
+    }
+    for (unsigned i = 0; i < 40; i++)
+        waiting += writes[i].under_way;
+    CU_ASSERT(waiting > 0 && info_of().on && !vdi->log.sticky);
+    plx_simdisk_heal(disk);
+    for (unsigned i = 0; i < 40; i++) {
+        while (writes[i].under_way) {
+            env.ns += 10000000;
+            turn();
+        }
+        OK(writes[i].request.result);
+        free(writes[i].memory);
+    }
+    OK(plx_ringed_off(ringed, &fault));
+    for (unsigned i = 0; i < 40; i++)
+        CU_ASSERT(reads_as(vdi, 6 * i * BLOCK, 6 * BLOCK, (int)i));
+    close_disk();
+    end(true);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -589,6 +664,8 @@ int main(void)
         {"discarded, and the power fails", test_discard_cut},
         {"a part that outlives the ring", test_part_outlives},
         {"written three times", test_written_thrice},
+        {"the ring hangs", test_ring_hangs},
+        {"full and drained, and the store fails", test_full_and_drained},
     };
 
     return SUITE_RUN("ringed_slow", tests);
