@@ -431,6 +431,17 @@ run 0 vdi clone demo/web@older demo/copy
 run 0 diff demo/web@older demo/copy --json
 [[ $(<out) == "[]" ]] || die "the clone differs from its snapshot"
 run 0 vdi delete demo/copy --yes
+run 2 vdi clone demo/web demo/copy # of now: a snapshot comes first, and only that process could take it
+says err "take one first: 'parallax snap create demo/web@LABEL'"
+run 4 snap create demo/web --wait 0
+says err "in use by a parallax command (pid $bench)"
+kill -STOP $bench # the store gets nothing meanwhile
+run 0 vdi clone demo/web@-0s demo/copy
+says err "demo/web: newer snapshots may lie on a ring"
+kill -CONT $bench
+run 0 diff demo/web@older demo/copy --json
+[[ $(<out) == "[]" ]] || die "the clone has more than the newest snapshot on the store"
+run 0 vdi delete demo/copy --yes
 for words in "store check demo" "ring check demo"; do
     # shellcheck disable=SC2086 # words
     run 0 $words
