@@ -34,7 +34,7 @@ static void test_auto(void)
     for (unsigned many = 0; many < 2; many++) {
         hold_store(true);
         for (unsigned i = 0; i < 90; i++)
-            slow_writes(writes, 1, i ? 25 : 300);
+            slow_writes(writes, 1, i || many ? 25 : 300);
         slow_writes(writes, 15, 210); /* the time is too short */
         CU_ASSERT(!info_of().on && !info_of().turning && info_of().automatic);
         for (unsigned i = 0; i < 40; i++)
@@ -117,6 +117,42 @@ static void test_trouble(void)
     end(false);
 }
 
+/* RINGED_AUTO-2: a store that has been slow from the beginning is as usual. */
+static void test_always_slow(void)
+{
+    static struct sent writes[1];
+
+    make(24);
+    plx_ringed_auto(ringed);
+    hold_store(true);
+    for (unsigned i = 0; i < 100; i++) {
+        slow_writes(writes, 1, 600);
+        CU_ASSERT(!info_of().on && !info_of().turning);
+    }
+    hold_store(false);
+    close_disk();
+    end(false);
+}
+
+/* RINGED_AUTO-2: a change that hangs does not teach that this is usual, however slow the store is
+ * otherwise, and whatever it was before. */
+static void test_hang(void)
+{
+    static const unsigned usual[] = {25, 150, 1000};
+    static struct sent writes[1];
+
+    for (unsigned u = 0; u < 3; u++) {
+        learn(27, writes, usual[u]);
+        slow_writes(writes, 1, 5 * usual[u] + 300);
+        some_turns(200);
+        CU_ASSERT(info_of().on);
+        hold_store(false);
+        OK(plx_ringed_off(ringed, &fault));
+        close_disk();
+        end(false);
+    }
+}
+
 /* RINGED_AUTO-3: the store cannot take the mark. It is slow, but well again: the ring is not tried
  * before 10 s have passed. */
 static void test_tried_again(void)
@@ -182,8 +218,10 @@ static void test_much(void)
 int main(void)
 {
     static const struct suite_test tests[] = {
-        {"by itself", test_auto},          {"calm", test_calm}, {"trouble", test_trouble},
-        {"tried again", test_tried_again}, {"much", test_much},
+        {"by itself", test_auto},  {"calm", test_calm},
+        {"trouble", test_trouble}, {"always slow", test_always_slow},
+        {"hang", test_hang},       {"tried again", test_tried_again},
+        {"much", test_much},
     };
 
     return SUITE_RUN("ringed_auto", tests);

@@ -10,11 +10,12 @@
  *
  * RINGED_AUTO-1  These are all of the rule and its constants. What is done then is what a user's
  *     word would do (ringed.c): so a crash meets nothing new.
- * RINGED_AUTO-2  The norm is what was usual while the ring was off. It follows the last LEARN looks
- *     or so that found a change under way. A look that finds the store slow, by the table, teaches
- *     nothing. So trouble that lasts does not become usual before the ring is turned on. But the
- *     first LEARN looks count whatever they find: if the store is always that slow, its slowness is
- *     no reason to turn the ring on.
+ * RINGED_AUTO-2  The norm is what was usual while the ring was off. It follows the last LEARN
+ *     changes or so that a look found to be the oldest. Each counts once, as it was when it was
+ *     seen last: one that hangs would teach its own age otherwise. One that was slow then, by the
+ *     table, teaches nothing. So trouble that lasts does not become usual before the ring is turned
+ *     on. But the first LEARN changes count whatever they are: if the store is always that slow,
+ *     its slowness is no reason to turn the ring on.
  * RINGED_AUTO-3  Turning on holds changes up until the store has all that came before. If turning
  *     on fails, it is not tried again for RETRY_NS.
  * Loop: the store's; a look costs a walk along the disk's operations, every LOOK_NS.
@@ -44,11 +45,14 @@ static uint64_t nearer(uint64_t norm, uint64_t seen, unsigned looks)
 }
 
 /* RINGED_AUTO-2 */
-static void learn(struct plx_ringed_auto *a, uint64_t age_ns, unsigned changes)
+static void learn(struct plx_ringed_auto *a)
 {
-    a->looks += a->looks < LEARN;
-    a->age_ns = nearer(a->age_ns, age_ns, a->looks);
-    a->changes = nearer(a->changes, (uint64_t)changes * PARTS, a->looks);
+    if (a->changes && (!a->was_slow || a->learnt < LEARN)) {
+        a->learnt += a->learnt < LEARN;
+        a->usual_age_ns = nearer(a->usual_age_ns, a->age_ns, a->learnt);
+        a->usual_changes = nearer(a->usual_changes, (uint64_t)a->changes * PARTS, a->learnt);
+    }
+    a->changes = 0;
 }
 
 /* Whether the condition has held without a break for `ns`. */
@@ -65,15 +69,19 @@ static bool is_slow(struct plx_ringed *ringed, uint64_t now_ns)
 {
     struct plx_ringed_auto *a = &ringed->automatic;
     const struct plx_front_load load = plx_front_load(ringed->vdi);
-    uint64_t age_ns = load.changes ? now_ns - load.oldest_ns : 0;
-    bool slow = age_ns > above(FLOOR_NS, a->age_ns, TIMES) ||
-                load.changes * PARTS > above(CHANGES_FLOOR * PARTS, a->changes, TIMES);
 
     if (load.waits_for_history) /* the ring would not help */
         return false;
-    if (load.changes && (!slow || a->looks < LEARN))
-        learn(a, age_ns, load.changes);
-    return slow && a->looks == LEARN;
+    if (!load.changes || load.oldest_ns != a->oldest_ns)
+        learn(a);
+    if (!load.changes)
+        return false;
+    a->oldest_ns = load.oldest_ns;
+    a->age_ns = now_ns - load.oldest_ns;
+    a->changes = load.changes;
+    a->was_slow = a->age_ns > above(FLOOR_NS, a->usual_age_ns, TIMES) ||
+                  a->changes * PARTS > above(CHANGES_FLOOR * PARTS, a->usual_changes, TIMES);
+    return a->was_slow && a->learnt == LEARN;
 }
 
 static bool is_calm(const struct plx_ringed *ringed, uint64_t now_ns)
@@ -82,7 +90,7 @@ static bool is_calm(const struct plx_ringed *ringed, uint64_t now_ns)
 
     return ringed->drain.bytes_left <= PLX_RINGED_LAST_BYTES &&
            (!ringed->drain.records_left ||
-            now_ns - ringed->oldest_ns <= above(FLOOR_NS, a->age_ns, TIMES / 2));
+            now_ns - ringed->oldest_ns <= above(FLOOR_NS, a->usual_age_ns, TIMES / 2));
 }
 
 void plx_ringed_auto_look(struct plx_ringed *ringed)
@@ -97,7 +105,7 @@ void plx_ringed_auto_look(struct plx_ringed *ringed)
         return;
     a->look_ns = now_ns;
     if (ringed->state == PLX_RINGED_ON) {
-        a->slow_since_ns = 0;
+        a->slow_since_ns = a->changes = 0;
         if (lasts(&a->calm_since_ns, is_calm(ringed, now_ns), now_ns, CALM_NS))
             plx_ringed_want(ringed, false);
     } else {

@@ -170,8 +170,12 @@ struct plx_ringed_auto {
     uint64_t look_ns; /* the last look */
     /* Moving averages, taken while the ring was off: the age of the oldest change in progress, and
      * the number of changes in parts (RINGED_AUTO-2). */
-    uint64_t age_ns, changes;
-    unsigned looks;                        /* samples in them, at most LEARN */
+    uint64_t usual_age_ns, usual_changes;
+    unsigned learnt; /* samples in them, at most LEARN */
+    /* The oldest change as it was at the last look, and how many there were; 0: none. */
+    uint64_t oldest_ns, age_ns;
+    unsigned changes;
+    bool was_slow;
     uint64_t slow_since_ns, calm_since_ns; /* 0: it is not */
     uint64_t retry_ns;                     /* not turned on before */
 };
