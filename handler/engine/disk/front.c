@@ -14,8 +14,9 @@
  *     ranges neither here nor anywhere: the log's order decides (LOG-6). They do wait for a move, a
  *     share or a vouch of the range, which read what they replace. If one fails, all behind it
  *     fail; when all have ended, the front begins again at the first that failed.
- * FRONT-4  A carried snapshot has the number and the time that it was acknowledged with. It is
- *     logged even if nothing has changed. Numbers have no gaps, for a marked disk takes no other.
+ * FRONT-4  A carried snapshot has the number and the time that its record got when it was appended
+ *     to the ring (RINGED_APPEND-4). It is logged even if nothing has changed. Numbers have no
+ *     gaps, because a marked disk takes no other snapshots.
  * FRONT-5  A position belongs to what the log holds: take_items() raises the cursor's with the
  *     item, roll_back() restores both, a key frame freezes both, replay finds both. While there is
  *     a mark or a front, the log never acknowledges what is in the device's cache only: else the

@@ -12,38 +12,47 @@
  * KEYFRAME-2  A disk writes one key frame at a time. The record has two slots (A/B): a new record
  *     goes to the slot that is not in effect, and is flushed. Only then is its mirror copy written
  *     over the other slot. So a torn write never hits the only durable copy of the record (INV-2).
- * KEYFRAME-3  A snapshot that is kept can always be opened, from the last key frame that the log
- *     announces before it. Readers here or in other processes may be using that key frame, so its
- *     nodes must stay. A snapshot that is held or open keeps this key frame as long (RECLAIM-6).
- *     With key frames K1 and K2 and snapshots 5 to 7 this means:
+ * KEYFRAME-3  A snapshot that is kept can always be opened: from its base, the last key frame that
+ *     the log announces before it. Readers here or in other processes may be using the base's
+ *     nodes. So while a snapshot is held, its base stays (RECLAIM-6). With key frames K1 and K2 and
+ *     snapshots 5 to 7 this means:
  *
  *      log          K1 announced ... 5 ... position of K2 ... 6 ... K2 announced ... 7
  *      opened from                   K1                       K1                     K2
  *
- *     If K1 has been let go, because history begins later, the record's oldest key frame is read in
- *     K1's place. K2 is announced only when the record that names K2 is durable. Some nodes of K1
- *     have been replaced in K2's tree. Whether they are freed is decided when K2's announcement is
- *     in the log; for the last key frame of a disk that is closed, as soon as its record is
- *     durable:
+ *     When history begins with K2, because 5 was let go, K1 is gone as well. Then 6 is opened from
+ *     K2, the record's oldest key frame, whose position is before 6, too.
  *
- *      what holds then                                                   K1's replaced nodes
- *      K2's announcement failed                                          stay
- *      no snapshot was kept when K2 was written (`alone`)                are freed
- *      else: the record names K1 as the oldest key frame                 stay
- *      else: a snapshot was taken since K1's position                    stay
- *      none of these                                                     are freed
+ *     K2 is announced only when the record that names K2 is durable. Some nodes of K1 have been
+ *     replaced in K2's tree. Whether they are freed is decided when K2's announcement is in the log
+ *     or has failed; for the last key frame of a disk that is closed, as soon as its record is
+ *     durable. The first row that applies decides:
  *
- *     They are freed only after every operation that may read them has ended (KEYFRAME-4). Nodes
- *     that stay are freed when that history is let go (reclaim.c). The cases need some words:
+ *      row  what is so then                           K1's replaced nodes
+ *       1   K2's announcement failed                  stay: later snapshots are opened from K1
+ *       2   K2 is `alone`                             are freed: no snapshot is opened from K1
+ *       3   the record names K1 as the oldest key     stay: who lets history go takes the oldest
+ *             frame                                     key frame for a whole one (RECLAIM-2)
+ *       4   a snapshot was taken since K1's position  stay: it may be opened from K1
+ *       5   none of these                             are freed
+ *
+ *     Examples, each for the log above:
+ *
+ *      5 was taken, and an older snapshot, 4, is kept                      row 4
+ *      neither 5 nor 6 was taken, and 4 is kept                            row 5
+ *      no snapshot was ever taken                                          row 2
+ *      the first one ever is 6, logged while K2's tree was built; or its   row 3
+ *        batch failed (LOG-4), so there is no snapshot again
+ *
+ *     What the rows do not say:
+ *     - `alone` means that history begins with K2. It is decided once, when K2's tree is complete:
+ *       no snapshot is kept then, and none was logged behind K2's position. From this decision
+ *       until the announcement, the log holds snapshots back. One that was logged in between would
+ *       be opened from K1 before the record flips, and from K2 afterwards.
  *     - The last key frame of a disk that is closed is not announced. Nothing is logged behind it
  *       (KEYFRAME-5), so no snapshot can follow, and the next opening announces it first.
- *     - `alone`: history begins with K2. From this decision until the announcement, the log holds
- *       snapshots back. A snapshot that was logged in between would be opened from K1 before the
- *       record flips, and from K2 afterwards.
- *     - K1 may be the oldest key frame though no snapshot is left behind it: a snapshot is logged
- *       while K2 is written, so K2's record keeps K1, and then the snapshot's batch fails (LOG-4).
- *     - A snapshot between K1's position and K1's announcement is read through the key frame before
- *       K1. It counts all the same, because the record tells only K1's position.
+ *     - A snapshot between K1's position and K1's announcement is opened from the key frame before
+ *       K1. Row 4 counts it all the same, because the record tells only K1's position.
  *     A rewind (rewind.c) writes a key frame whose tree does not follow from the log before it, so
  *     no reader may replay the log across its position. The log's next record is therefore a REWIND
  *     record, which announces that key frame. If it cannot be logged, the disk stops. If a crash

@@ -19,8 +19,18 @@
  *     as it came.
  * RINGED_APPEND-3  Memory is asked for when a window is made. If there is none, the request waits,
  *     and later makes that window again from its beginning. What is drained gives memory back.
- * RINGED_APPEND-4  A snapshot gets the number behind that of the newest snapshot, and a later time.
- *     If nothing has changed since the newest one, that one is the answer, as without a ring.
+ * RINGED_APPEND-4  A snapshot gets its number and its time when its record is appended. The number
+ *     is the one behind that of the newest snapshot. The time is what WITNESS-4 makes of the disk's
+ *     clock then: later than the time of the snapshot before. The store logs both as they are
+ *     (FRONT-4). If nothing has changed since the newest snapshot, no record is made, and that
+ *     snapshot is the answer, as without a ring. Snapshots that a disk takes by itself (protect.c)
+ *     are appended so:
+ *
+ *       mode       the SNAPSHOT record follows
+ *       INTERVAL   what was appended when it fell due
+ *       BATCH      all changes that were appended in one turn of the loop
+ *       WRITE      each record of a change
+ *
  * RINGED_APPEND-5  A change becomes records only if the store has promised the blocks that draining
  *     all of them needs (ALLOC-8). When a record of blocks is appended, it takes its part of the
  *     promise, and keeps it until the store has the record. What is left is given back when the

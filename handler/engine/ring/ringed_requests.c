@@ -2,29 +2,32 @@
  * handed to the disk when the ring is turned off. What becomes of those that are let in is in
  * ringed_append.c.
  *
- * RINGED_REQUESTS-1  While the ring is being turned on or off, changes wait here, in order of
- *     arrival. So there is an instant at which the disk has all that was acknowledged. At such an
- *     instant its mark is set or removed.
+ * RINGED_REQUESTS-1  In the states ON and SLOW (ringed.c) changes become records. In OFF they are
+ *     the disk's, and in STOPPED they fail. In all others they wait here, in order of arrival:
+ *     while the ring is turned on, and in EMPTY and UNMARK. So there is an instant at which the
+ *     disk has all that was acknowledged. At such an instant its mark is set or removed.
  * RINGED_REQUESTS-2  Reads and flushes never wait here. A LABEL waits for its own snapshot only.
  *     The thread that deletes snapshots may be waiting for that label, and draining may be waiting
  *     for the room which that thread makes (REQUEST-1).
  * RINGED_REQUESTS-3  A new size, or a change that gets no promise of blocks from the store
  *     (RINGED_APPEND-5), goes to the disk itself:
- *     1. The change waits until all that came before it is drained, snapshots too. As long as it
- *        waits, and the ring is on, each turn asks the store for the promise again. With the
- *        promise the change becomes records like any other.
- *     2. It is passed to the disk, but only while the ring is on. It gets the store's own answer,
- *        as without a ring.
+ *     1. The change waits until all that came before it is drained, snapshots too. In the states ON
+ *        and SLOW each turn asks the store for the promise again. With the promise the change
+ *        becomes records like any other.
+ *     2. In ON and SLOW it is then passed to the disk. In other states it stays here; when the ring
+ *        is off, it goes to the disk with all others that wait. Either way it gets the store's own
+ *        answer, as without a ring.
  *     3. Changes behind it wait until it has ended. On a disk that takes a snapshot of each batch
- *        or write, they also wait until that snapshot has its number.
+ *        or write, the front then appends a SNAPSHOT record, and they wait for that, too.
  *     So each record lies within the disk as the store knows it. Each snapshot shows the size that
  *     the disk had then. And a change that makes room never waits for the draining of one that
  *     lacks room.
- *     The writes directly behind such a change may get no promise, too. They are passed to the disk
- *     at once, beside it, so a full store has many writes under way, as without a ring. That is not
- *     done beside a new size, on a disk that takes a snapshot of each batch or write, or while an
- *     extent has been asked for: with that extent the write may still become a record. CHANGES_KEEP
- *     of the disk's operations stay free for reads and flushes.
+ *     If the writes directly behind such a change get no promise either, they are passed to the
+ *     disk at once, beside it. So a full store has many writes under way, as without a ring. They
+ *     wait as in 3 in three cases: beside a new size; on a disk that takes a snapshot of each batch
+ *     or write; and while an extent has been asked for, since with that extent they may still
+ *     become records. CHANGES_KEEP of the disk's operations stay free for reads and flushes.
+ *     ring/README.md has an example.
  * RINGED_REQUESTS-4  While the store has no room for the ring's records:
  *
  *       a request that                                     gets

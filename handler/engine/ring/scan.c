@@ -1,8 +1,8 @@
 /* scan.c - what is on the ring of a disk: found by its chain, made durable, given back.
  *
  * SCAN-1  A batch continues the chain if it begins with the next number, names the hash of the
- *     batch before it, and has the epoch and the proof of its segment. It lies in one of two
- *     places:
+ *     batch before it, and has the epoch and the proof of its segment. Along a chain epochs never
+ *     fall: a segment of a lower epoch is passed over. The batch lies in one of two places:
  *     - directly behind the batch before it, in the same segment;
  *     - at the beginning of a segment whose header says so. If several do, the one of the highest
  *       epoch counts: its writer had scanned the others, and had found that nothing in them went
@@ -13,7 +13,7 @@
  *     epoch. A segment of another epoch may have the same numbers, in whole batches behind one that
  *     was lost. Within an epoch segments follow each other. So it is the last one that does not
  *     begin behind the position. Two may begin with the same record: one that got a proof and no
- *     records, and the next proof's.
+ *     records, and the next proof's. Then both are looked through.
  * SCAN-4  With two members, each batch is read from a member that has it. A block that cannot be
  *     read may be a part of the chain. So the scan fails if the chain ends there and nothing else
  *     continues it.
@@ -22,12 +22,14 @@
  *     members, and flushed. Only then does anybody learn that they were found. If a member is lost
  *     meanwhile, the survivor has its new set before that, too. Otherwise a later opening could
  *     believe the lost member, which lacks them.
- * SCAN-7  The header that has the mark's proof is written again, too, on all members. What was read
- *     of it may not be durable. For that case an older segment may have been kept, and it is free
- *     now (CHAIN-7).
- * SCAN-8  A segment that begins directly behind the position continues the chain even if its header
- *     names no batch before it. Its writer could not find the position's batch, because that
- *     segment's header was damaged or could not be read. A later scan may find it.
+ * SCAN-7  The newest header with the mark's proof is written again, too, on all members. What was
+ *     read of it may not be durable. Until it is, an older segment with that proof is kept to prove
+ *     the ring (CHAIN-7); then that one is free.
+ * SCAN-8  A segment that begins directly behind the position continues the chain in two more cases:
+ *     - Its header names no batch before it. Its writer did not know the hash of the position's
+ *       batch, because that batch's segment had a header that could not be read then.
+ *     - This scan does not find the position's batch, so it has no hash to compare a header with.
+ *     A header that names another hash than the one that this scan knows is passed over.
  * Whether that is all, scan_judge.c tells.
  * Loop: the ring's. Calls are synchronous; other chains go on meanwhile.
  * Crash story: what is written again is what lies there already, or what another member has.
@@ -133,8 +135,7 @@ static uint64_t begin_of(const struct plx_scan *scan, uint32_t segment, unsigned
                : 0;
 }
 
-/* The highest first record of these segments that is not behind the position; 0: there is none.
- */
+/* The highest first record of these segments that is not behind the position, or 0. */
 static uint64_t begin_of_position(const struct plx_scan *scan)
 {
     uint64_t last = 0;

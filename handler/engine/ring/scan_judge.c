@@ -1,30 +1,35 @@
 /* scan_judge.c - whether what a scan has found is all that must be there, and nothing is there that
  * must not be.
  *
- * SCAN_JUDGE-1  The chain ends before some record, N. That is damage if a segment with the mark's
- *     proof says so:
+ * SCAN_JUDGE-1  The chain ends before some record, N. That is damage, and the ring is refused
+ *     (CORRUPT), if a segment with the mark's proof says so:
  *     - its header, or a whole batch of it, calls record N or a later one durable;
  *     - or a whole batch of it has record N, although the chain does not lead there.
  *     The mark's proof was written when all records before it had been made durable. So its
  *     segments know all that counts. If they say nothing of N, then N and what is behind it was
  *     never done (CHAIN-3). What has another proof says nothing: it may be left of another future,
  *     which was given up when the store was put back to an older state.
- * SCAN_JUDGE-2  No record under another proof is newer than those of the mark's proof. If there is
- *     one, another mark had that proof, and this store never had that mark. So the ring belongs to
- *     a copy of the store, or the store was put back.
+ * SCAN_JUDGE-2  A ring is refused (CORRUPT) if a record under another proof is newer than those of
+ *     the mark's proof. Another mark had that other proof, and this store never had that mark. So
+ *     the ring belongs to a copy of the store, or the store was put back.
  * SCAN_JUDGE-3  A batch whose proof is not its segment's is nobody's: nothing counts it.
  * SCAN_JUDGE-4  The first header with the mark's proof names the hash of the batch before it, as
  *     its writer had found it. What this scan finds before that header must end with the same hash.
- *     Otherwise batches of another future were taken, because a segment lost its header.
+ *     Otherwise the ring is refused (CORRUPT): batches of another future were taken, because a
+ *     segment lost its header.
  * SCAN_JUDGE-5  This rule holds if the mark's proof was written in the position's epoch. The
- *     position's record must be there, or a segment with the mark's proof that begins behind it:
- *     the newest segment with that proof is kept (CHAIN-7). If there is neither, the ring is a
- *     copy. It was made under this very proof, before the position's record was appended, and lacks
- *     all that was acknowledged since.
- * SCAN_JUDGE-6  The mark's proof has no higher epoch than the disk. The mark claims records up to
- *     the epoch of its proof. If that were higher, two things would go wrong. The position would
- *     get an epoch that the gate of the disk's record refuses. And records that the disk appends in
- *     its own, lower epoch would not be found by the next scan.
+ *     position's record must be there, or a segment with the mark's proof that begins behind that
+ *     record: the newest segment with that proof is kept (CHAIN-7). If there is neither, the ring
+ *     is refused (CORRUPT). It is a copy that was made under this very proof, before the position's
+ *     record was appended, and lacks all that was acknowledged since.
+ * SCAN_JUDGE-6  A ring is refused (CORRUPT) if its header with the mark's proof has a higher epoch
+ *     than the disk. No opening leaves that: ring and store do not fit together, or one of them is
+ *     damaged or forged. The mark claims all records up to the epoch of its proof. Two things would
+ *     go wrong if they were taken:
+ *     - The disk's position would get their epoch, which is higher than that of the disk's record.
+ *       Whoever reads such a record refuses it.
+ *     - The disk appends in its own, lower epoch. Along a chain epochs never fall (SCAN-1), so the
+ *       next scan would pass these records over, though they were acknowledged.
  * SCAN_JUDGE-7  A batch may be on one of two members only:
  *
  *       a later batch or header      the batch is
