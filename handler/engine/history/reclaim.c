@@ -37,14 +37,15 @@
  *       at any time                before P    left alone: the snapshots that go are all behind P,
  *                                              so none of them sees it
  *
- *     If the rewritten log does not fit between the two bases, the stretch ends at a later base, or
- *     its snapshots stay.
+ *     If the rewritten log does not fit between the two bases, the stretch ends at a later base. If
+ *     that does not help either, the snapshots of the stretch stay.
  * RECLAIM-2  A base in the middle of a stretch must be a whole key frame: one whose nodes are all
  *     kept. A key frame K is not whole if no snapshot came between K and the announcement of the
  *     next key frame. Then the disk has freed the nodes of K that the next one replaced
  *     (KEYFRAME-3), so nobody can read through K. The snapshots in the log therefore show which key
  *     frames are whole. Where the snapshots behind a whole key frame have gone, its rewritten
- *     announcement carries the flag "whole".
+ *     announcement carries the flag "whole". The key frame with which history begins is whole in
+ *     any case: the disk frees none of its nodes (KEYFRAME-3).
  * RECLAIM-3  When a base goes, its nodes are freed, but for those in the tree of the next base, and
  *     those in the tree of the last kept base before it. If history begins later, no base before it
  *     is kept. Then the tree that a clone began with is looked at instead (RECLAIM-4).
@@ -55,11 +56,15 @@
  *     deleted may come into use. Up to step 6 one still can. Step 6 notices it by the counters of
  *     labels and clones and by the open instants, and the call ends with BUSY. From step 6 on
  *     plx_vdi_lets_go() refuses to label or open these snapshots.
- * RECLAIM-6  A snapshot is held if the caller names it (labelled, cloned, or read by another
- *     process) or if it is open in this process. It stays, and its base stays as well, because
- *     readers go on reading through that base. The rewritten log keeps the order of snapshots and
- *     announcements, so a held snapshot is found through the same base as before. A snapshot that
- *     stays without being held may lose its base, and is then read through the base before that.
+ * RECLAIM-6  A snapshot is held if one of these is so:
+ *     - the caller names it, because it has a label, because a clone began with it, or because
+ *       another process reads it;
+ *     - it is open in this process;
+ *     - a rewind in the disk's record names it (RECLAIM-8).
+ *     A held snapshot stays, and so does its base, because readers go on reading through that base.
+ *     The rewritten log keeps the order of snapshots and announcements, so a held snapshot is found
+ *     through the same base as before. A snapshot that stays without being held may lose its base,
+ *     and is then read through the base before that.
  *     The caller names the snapshot of a clone for as long as any disk may use the clone's first
  *     blocks: a clone of that clone may use them after the clone itself is deleted.
  * RECLAIM-7  The newest snapshot always stays. A block that only the newest snapshot sees is still
@@ -87,11 +92,13 @@
  *     that goes. That base may lie behind P, which is an exception to RECLAIM-1. Four rules follow.
  *     - Reading begins before that base, at P's batch. So the call still meets every block that was
  *       born behind P.
- *     - The base at which the stretch begins goes too, if nobody needs it. Then the rewritten log
- *       does not announce it, and RECLAIM-3 frees its nodes. Snapshots behind it that stay are read
- *       through the kept base before it; none of them is held.
- *     - A mark says where the next stretch begins, and thrift.c proposes where it ends. The
- *       proposed key frame becomes the end only once its announcement is read (RECLAIM-6).
+ *     - The base at which the stretch begins goes too, unless a held snapshot is read through it.
+ *       Then the rewritten log does not announce it, and RECLAIM-3 frees its nodes. Snapshots
+ *       behind it that stay are read through the kept base before it; none of them is held.
+ *     - A mark in memory says where the next stretch begins, and thrift.c proposes a key frame at
+ *       which it ends. The look goes on until it has read that key frame's announcement. Snapshots
+ *       between the key frame's position and its announcement are read through the base before it.
+ *       If one of them is held, that base must stay (RECLAIM-6).
  *     - A snapshot before the mark stays, whatever the caller asks for. Reading begins at the last
  *       snapshot there. If that one went, nothing would tell who sees the older blocks.
  *

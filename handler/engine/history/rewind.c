@@ -29,10 +29,10 @@
  *     change is thrown away, and blocks that died are freed in the usual way. The last of these key
  *     frames keeps all its nodes, because the snapshot is the next record in the log.
  * REWIND-5  An entry leaves the table with the same record that lets history begin at its key frame
- *     (RECLAIM-9) or later. Until then the whole tree stays, because read-only nodes and blocks are
- *     freed only when snapshots go.
- * REWIND-6  Who asks for the rewind can end it until step 6 begins. From then on it is finished,
- * for a snapshot and a label are nothing that could be taken back.
+ *     (RECLAIM-9) or later. Until then all of the tree of step 2 stays: it is read-only, and
+ *     read-only nodes and blocks are freed only when snapshots go.
+ * REWIND-6  Who asks for the rewind can end it until step 6 begins. From then on it goes on to its
+ *     end, because a snapshot and a label cannot be taken back.
  *
  * Loop: the disk's store. The call is synchronous and runs the loop.
  * Crash story: before the record of step 7 is durable, the disk has its old contents and perhaps

@@ -10,9 +10,10 @@
  *     its segment are copied, unless history begins with `from`. Batches behind `to` in its segment
  *     are copied as well.
  * REWRITE-4  After the rewrite no segment header names a key frame at its old position within the
- *     stretch. Segments behind `to` whose header does are copied; the copy's header names the last
- *     key frame that the new log announces. If that would be the segment that the disk still writes
- *     to, the result is OPEN.
+ *     stretch. A segment behind `to` whose header names such a key frame is copied; the copy's
+ *     header names the last key frame that the new log announces. If the segment to be copied is
+ *     the one that the disk still writes to, the rewrite is given up with the result OPEN, and
+ *     reclaim.c first ends that segment.
  * REWRITE-5  Everything that is copied is checked as replay checks it, batch by batch and on into
  *     the next segment. The old segment is freed later, so an unnoticed damaged or stale batch
  *     would be lost for good.

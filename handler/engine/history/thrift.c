@@ -1,8 +1,9 @@
 /* thrift.c - see thrift.h.
  *
  * THRIFT-1  A stretch is worked on only if rewriting it writes at most 5/4 of its bytes and reads
- *     at most 3/2 of them, or if it has LOOK_MAX segments. So it has at least 8 segments if
- *     everything stays, and at least 2 if little does. The estimate:
+ *     at most 3/2 of them, or if it has LOOK_MAX segments. Otherwise its snapshots stay for now,
+ *     and the mark says what has to happen first (THRIFT-2). So a stretch has at least 8 segments
+ *     if everything stays, and at least 2 if little does. The estimate:
  *
  *        cost     of what
  *        written  the stretch, times the share that stayed of the last stretch (mark->percent)
@@ -18,8 +19,9 @@
  * THRIFT-3  The ends are found in segment headers, each of which names a key frame and its time. A
  *     key frame older than the boundary has only older snapshots before it, so a stretch that ends
  *     there holds nothing too young.
- * THRIFT-4  A mark holds positions of the present log. Code that rewrites a stretch must drop the
- *     marks inside it, since their positions may no longer exist.
+ * THRIFT-4  A mark has positions of the present log. Code that rewrites a stretch must drop the
+ *     marks inside it, since their positions may no longer exist. Without a mark the log is
+ *     searched once, as after a restart.
  *
  * Loop: the disk's; reading headers runs it.
  * Crash story: marks are in memory only. After a restart reclaim.c searches the log once.
