@@ -173,9 +173,10 @@
  *     what the dead's logs name there (ATTACH-1). No other process can mark that: the extents are
  *     this instance's. If another process recovered the disks, their logs would not name the blocks
  *     any more, and the blocks would be handed out twice. So this process keeps the lock of
- *     ATTACH-11 until a later attempt of its own has marked them. That attempt first adopts what
- *     the registry has given and the store could not read before. A process that ends meanwhile is
- *     one more dead instance, and one recovery treats all of them.
+ *     ATTACH-11 until a later attempt of its own has marked them. That attempt first adopts the
+ *     extents that the registry had given to this process and whose headers could not be read
+ *     then. If this process ends before that, it is one more dead instance, and one recovery treats
+ *     all of them.
  * Threads: see attach.h. A claim of an extent runs on the thread of the hook "defer", with a
  *   registry handle of its own. The next tick of the loop takes its answer in.
  * Crash story: locks and extents stay with the instance's row, and its byte lock is free. The next

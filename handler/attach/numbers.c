@@ -4,26 +4,42 @@
  *     So a volume with a lower number than the home page went back to an older state, or its device
  *     lost a write that it had acknowledged. Then the store is opened neither for reading nor for
  *     writing. The registry is told nothing, so the newer volume only has to be put back.
- * NUMBERS-2  A number that is one above the home page's was being written when a process died. The
- *     home page gets that number before a process writes the next one. A number that is two or more
- *     above proves that volume 0 went back. So both slots of the home page have a number, durably,
- *     before anything else is done: one slot alone may be lost, or be overwritten by a host that
- *     was paused.
- * NUMBERS-3  A volume without a number is older than the first number of the store. Four rules see
- *     to that:
+ * NUMBERS-2  A further volume may have a number that is higher than the home page's:
+ *
+ *       by      it means                            what is done
+ *       one     a process died while it wrote that  the home page gets that number, and then the
+ *               number (NUMBERS-1)                  next one is written
+ *       two or  volume 0 went back                  refused, as in NUMBERS-1
+ *       more
+ *
+ *     A home page that lost its newer slot must not look as if it were two behind. It would if the
+ *     volumes had the next number already, and only that slot had the number before. So both slots
+ *     of the home page get each number, durably, before anything else is done. Such a slot may be
+ *     lost, or be overwritten by a host that was paused.
+ * NUMBERS-3  A volume without a number is older than the first number of the store, and counts as
+ *     one that went back. Otherwise a volume that was just added could have none, or one that is
+ *     too low. Four rules see to that:
  *     - Whoever writes numbers holds PLX_BYTE_HOME.
  *     - Numbers are written to all volumes that the store has, or to none. A process that opened
  *       the store before a volume was added does not know that volume, so it writes none.
  *     - A volume that is being added gets the home page's number before volume 0 counts the volume.
- *     - That number is read under PLX_BYTE_HOME, too, while PLX_BYTE_OPEN of volume 1 is shared. So
- *       the number does not rise before volume 0 counts the new volume.
- * NUMBERS-4  The number rises when a process opens the store and nobody else has it open, and when
- *     the last process closes it. A process can tell by getting PLX_BYTE_OPEN of volume 1
- *     exclusively (VOLUMES-6). A store of one volume has no numbers.
- * NUMBERS-5  A number that may not have been read proves nothing. Either a slot is damaged: a
- *     damaged home page has no number until the next one is written. Or an older program wrote the
- *     home page, and left 0 there. The next number that is written is then higher than all that
- *     were read.
+ *     - Whoever adds the volume reads that number under PLX_BYTE_HOME, too, and shares
+ *       PLX_BYTE_OPEN of volume 1 until volume 0 counts the new one. To raise the number at an
+ *       opening or a closing, a process must get that byte exclusively (NUMBERS-4). So the number
+ *       does not rise in between.
+ * NUMBERS-4  The number rises in three cases:
+ *     - A process opens the store, and nobody else has it open.
+ *     - The last process closes it.
+ *     - A volume was added, and volume 0 counts it now; whoever has the store open. So a store gets
+ *       its first number with its second volume. A store of one volume has none.
+ *     In the first two a process can tell by getting PLX_BYTE_OPEN of volume 1 exclusively
+ *     (VOLUMES-6). If it does not get that byte, the number stays.
+ * NUMBERS-5  A number that may not be the newest of its volume does not refuse that volume:
+ *     - A damaged slot of a further volume may have had the newest number. So a lower number in its
+ *       other slot is not held against the volume.
+ *     - A home page with a damaged slot, or one that an older program wrote, which left 0 there,
+ *       has no number until the next one is written. Until then no volume is compared with it.
+ *     The next number that is written is then higher than all that were read.
  * NUMBERS-6  If the operator says so, a rebuild takes the volumes as they are, and gives all of
  *     them a number that none had. So a newer volume that is put back later counts as one that went
  *     back: it does not know what the store did since.

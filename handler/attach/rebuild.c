@@ -65,22 +65,27 @@
  *     go while the clone lives, but with the whole disk (HOLDS-9). Each rebuild names the clone.
  * REBUILD-14  No two disks A and B come out of a rebuild with one block, unless one inherited it
  *     from the other, or both from an ancestor (VERIFY-3, VERIFY-11). The checker finds such
- *     blocks, whatever the old registry knows. One of the two disks went back to an older state,
- *     and is refused as in REBUILD-7:
+ *     blocks, whatever the old registry knows. Words: a block *speaks against* a disk if its
+ *     contents are proven not to be what that disk wrote there: mostly, because they do not match
+ *     its checksum (VERIFY-10). A block *proves A older than B* if it speaks against A, and its
+ *     contents are proven to be what B wrote. One of the two disks went back to an older state, and
+ *     is refused as in REBUILD-7:
  *
- *       what is known                                                     refused
- *       a block that both have proves A older (VERIFY-10), and no         A
- *         block that B shares with any disk speaks against B
- *       no block speaks against A or B. A is the origin that B            A: its record is from
- *         descends from, and lacks the snapshot of that number. B         before that snapshot,
- *         only reads the blocks that both have. The contents of one       which stays as long as
- *         of them match B's checksum, and none speaks against B           the clone lives
- *       anything else                                                     both: the older one
+ *       row  what is known                                                refused
+ *        1   a block that both have proves A older than B; no block that  A
+ *              B has in common with any disk speaks against B
+ *        2   no block that both have proves either one older. A is the    A: its record is from
+ *              origin that B descends from, and has no snapshot of the    before that snapshot,
+ *              number through which B does, nor a later one. B only       which stays as long as
+ *              reads the blocks that both have. One of them is proven to  the clone lives
+ *              be what B wrote. No block that B has in common with any
+ *              disk speaks against B
+ *        3   anything else                                                both: the older one
  *                                                                         would overwrite the newer
  *
- *     That the contents match B's checksum proves nothing against A if A has no checksum of the
- *     block: A may have written the same bytes in place. Disks that are refused are left out, and
- *     the rest is asked again.
+ *     In row 2 it proves nothing against A if A has no checksum of a block: A may have written the
+ *     same bytes in place. Row 1 is looked at for all pairs first. Disks that are refused are left
+ *     out, and the rest is asked again. attach/README.md has an example of each row.
  * REBUILD-15  What was known of the clocks may be gone or old. The old registry is old in this
  *     sense if it is in doubt, if something on the store is newer than it knows, or if what would
  *     tell cannot be read. Then nobody knows which snapshots were taken in doubt, and the new

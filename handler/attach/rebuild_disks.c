@@ -10,7 +10,7 @@
 
 struct pair {        /* of disks that use one block; what all their blocks say together */
     size_t disk[2];  /* indices of r->vdis, the lower one first */
-    bool against[2]; /* a block holds what the other one wrote, and not what this one did */
+    bool against[2]; /* a block proves this one older: it holds what the other one wrote */
     bool right[2];   /* a block holds what this one wrote */
     bool reads[2];   /* it only reads them (struct plx_shared) */
 };
@@ -18,7 +18,7 @@ struct pair {        /* of disks that use one block; what all their blocks say t
 struct asked {
     struct rebuild *r;
     bool *contradicted; /* of each extent, by whatever disk and whatever becomes of that */
-    bool *wrong;        /* of each disk: a block that another one uses is not what it wrote */
+    bool *wrong;        /* of each disk: a block that another one has, too, speaks against it */
     bool *unread;       /* of each disk: something that leads to its blocks cannot be read */
     struct pair *pairs;
     size_t count, capacity;
@@ -190,11 +190,12 @@ static bool is_before(const struct rebuild *r, size_t disk, uint64_t seq)
     return info.snapshots < seq;
 }
 
-/* Whether the origin went back to before the snapshot that its clone descends from. That it has no
- * such snapshot is not enough: its loss may have been accepted once, and then the clone may be the
- * one that went back, to blocks that the origin has got since. So the clone only has what it got
- * with the snapshot, and a block is proven to be what the clone wrote. That nothing speaks against
- * it proves nothing: what was overwritten in place has no checksum. */
+/* Row 2: whether the origin went back to before the snapshot that its clone descends from. It is
+ * not enough that the origin has no such snapshot: its loss may have been accepted once, and then
+ * the clone may be the one that went back, to blocks that the origin has got since. So the clone
+ * only has what it got with the snapshot, and a block is proven to be what the clone wrote. Nor is
+ * it enough that nothing speaks against the clone: what was overwritten in place has no checksum.
+ */
 static bool lacks_snapshot(const struct asked *asked, const struct pair *pair, int origin)
 {
     const struct rebuild *r = asked->r;

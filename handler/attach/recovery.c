@@ -1,15 +1,22 @@
 /* recovery.c - takes over what dead instances of this host had.
  *
- * For all dead instances together (ATTACH-1), under the lock of ATTACH-11:
- *     1. adopt their extents; nothing is allocated from them yet
- *     2. mark the blocks that the logs of their disks name
- *     3. allow allocation from the extents
+ * A step that fails ends the recovery, unless the step says otherwise. For all dead instances
+ * together (ATTACH-1), under the lock of ATTACH-11:
+ *     1. Adopt: the registry's rows of their extents name this instance. A header without a mirror
+ *        copy is written again as it was read (EXTENT-2). An extent whose header is not to be
+ *        believed is given up (ATTACH-10). Nothing is allocated from the extents yet.
+ *     2. Mark: the blocks that the logs of their disks name, in memory. A log that cannot be read
+ *        seals all adopted extents.
+ *     3. Allow: the headers are written with owner and bits. Then allocation from the extents is
+ *        allowed.
  * Then for each of them:
- *     4. take its disks' locks over, with raised epochs
- *     5. open each disk, which replays its log; close it, or keep it open (ATTACH-14)
- *     6. remove the instance's row
+ *     4. Take over: its disks' locks, with raised epochs.
+ *     5. Open: each disk, which replays its log; it is closed, or kept open (ATTACH-14). If a disk
+ *        fails, the others are opened all the same, and this instance keeps its lock.
+ *     6. Remove: the instance's row.
  * A crash leaves this instance dead beside the others. The next recovery treats all of them alike.
- * A failure between 1 and 3 leaves this process alone with the recovery (ATTACH-25).
+ * A failure between 1 and 3 leaves this process alone with the recovery (ATTACH-25). README.md
+ * here and handler/README.md use the same numbers.
  * Invariants and threads: attach.c. */
 #include <stdlib.h>
 #include <string.h>

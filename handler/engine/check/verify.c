@@ -30,8 +30,8 @@
  * VERIFY-9  A block of data or a node of a tree may be damaged, or lie where it may not. That is
  *     reported of each disk that has it, and whether the disk's newest state has it, or only
  *     snapshots do. Blocks that follow each other are one finding.
- * VERIFY-10  Say disks A and B use one block. A is contradicted only if the block's contents are
- *     proven not to be what A wrote. B is proven right only if they are proven to be what B wrote
+ * VERIFY-10  Say disks A and B use one block. It speaks against A only if its contents are proven
+ *     not to be what A wrote. It proves B right only if they are proven to be what B wrote
  *     (verify_whose.c). What is not known proves nothing. Nor do times: hosts have several clocks,
  *     and clocks jump.
  * VERIFY-11  Of the disks that only read a block, at most one, W, wrote it. Each other disk

@@ -4,8 +4,8 @@
  * has written it. If the block holds what B wrote, and not what A wrote, A had the block before B,
  * and has it no longer: A's record is older than what A wrote last. What contents say of a user:
  *
- *     the user's record names the block as            the contents      they are
- *                                                     are what it wrote not
+ *     the user's record names the block as            contents are      contents are not:
+ *                                                     what it wrote if  speaks against it if
  *     data or node with a checksum that is known      it matches        it does not
  *     header of a log segment                         it is one         it is none
  *     data without a checksum                         -                 -
@@ -15,8 +15,8 @@
  *
  * The rows with a dash prove nothing:
  * - Data that a disk overwrites in place has no checksum any more; that is durable before the bytes
- *   change. So the block's contents never prove such a disk wrong. Nor does it prove the disk wrong
- *   that they match another disk's checksum: it may have written the same bytes.
+ *   change. So the block never speaks against such a disk. Even if its contents match another
+ *   disk's checksum, the disk that overwrote in place may have written the same bytes.
  * - A block becomes common because its contents are equal to another's.
  * - What the last two rows name may not have been written yet.
  *
