@@ -48,7 +48,8 @@
  *     Why a write of either case is handed to the device before another host's: the other host
  *     writes the page after our look has read it, or the look would have seen that. Then it waits
  *     SLOW_NS before it writes anything else (TENANCY-3), and that is at least 5 s after our look
- *     began. It waits whatever it had read before: it may have read the page before we set "open".
+ *     began. The other host waits also if it had read the page before we set "open", and so found
+ *     that nobody had the store.
  *     Why (a) has 2 s and not 5: a write is let go by the clock, and reaches the device later: at
  *     the end of the turn, after other threads, over a network. (a) leaves 3 s for that. With 5 s,
  *     a machine that wakes up 4.9 s after its last look would let go of all that it has, 0.1 s

@@ -56,12 +56,17 @@
  *     state is FUTURE. If there may have been another witness which is lost, a stretch covers all
  *     snapshots that are there (REBUILD-15, ATTACH-23).
  *
- * WITNESS-8  A snapshot is dated if its time is beyond doubt: no stretch covers it, and its time is
- *     at most a minute after the wall clock. While a doubt lasts, it must also be at most a minute
- *     after the time that the witness expects; in another run of the machine, after the witness's
- *     own time. Only the times of dated snapshots are compared with anything outside their disk.
- *     Where snapshots are chosen by time (DELETION_CLOCK-2), those up to time T end with an undated
- *     one only if its doubt had ended before T. Those since T begin with a dated one.
+ * WITNESS-8  A snapshot is dated if its time is beyond doubt:
+ *     - no stretch covers it;
+ *     - its time is at most a minute after the wall clock;
+ *     - while a doubt lasts, its time is also at most a minute after the time that the witness
+ *       expects. In the run of the machine in which the witness was kept, that is the witness's
+ *       time and what the boot clock has counted since. In any other run it is the witness's time.
+ *     Only the times of dated snapshots are compared with anything outside their disk. For example,
+ *     whoever deletes a range of snapshots by time (DELETION_CLOCK-2) chooses its ends so. A range
+ *     up to time T may end with an undated snapshot only if that snapshot's doubt was over before
+ *     T. A range from T on must begin with a dated one. What lies between is as certain, because
+ *     numbers follow the order in which snapshots were taken.
  * WITNESS-9  A crash forgets no doubt. Every snapshot makes a look first. As soon as a look finds a
  *     change of the doubt, of the stretches or of the operator's word, whoever keeps the witness is
  *     told. A snapshot does not wait for that (INV-4). So a crash may come after the snapshot and
