@@ -13,8 +13,9 @@
  *         somebody has the lock             newer, since the holder writes the record.
  *     Sometimes `written` says little: it is 0, or of an epoch before the row's, because a later
  *     holder of the lock did not write the record. Then only the epochs tell whether the record is
- *     newer. If nobody has the lock and the record has a higher epoch than the row, it is, for each
- *     epoch comes from the row.
+ *     newer. It is newer if nobody has the lock and the record has a higher epoch than the row,
+ *     because each epoch comes from the row. What is done with a record that is older, newer or a
+ *     stranger's, DOORS-2 says.
  * DOORS-2  What disagrees decides what is refused:
  *         an older record                 this disk, until the operator accepts that state; the
  *                                         device lost a write

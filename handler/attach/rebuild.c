@@ -61,8 +61,9 @@
  * REBUILD-13  A disk may be gone from the store, or its record unreadable, while clones descend
  *     from it. Then its row is kept as that of a deleted disk: it leads from a clone to the
  *     snapshots that the clone needs (HOLDS-5). Without the row, these would be let go. If neither
- *     the store nor the old registry has the row, the registry lets no snapshot of any other disk
- *     go while the clone lives, but with the whole disk (HOLDS-9). Each rebuild names the clone.
+ *     the store nor the old registry has the row, no snapshot of any other disk goes by itself
+ *     while the clone lives; a whole disk may still be deleted (HOLDS-9). Each rebuild names the
+ *     clone.
  * REBUILD-14  No two disks A and B come out of a rebuild with one block, unless one inherited it
  *     from the other, or both from an ancestor (VERIFY-3, VERIFY-11). The checker finds such
  *     blocks, whatever the old registry knows. Words: a block *speaks against* a disk if its
@@ -99,11 +100,11 @@
  *                                               it knows goes on
  *       has a witness, and is not old           as the witness says
  *
- *     The rebuild is a look at the clocks. If there is no doubt, it ends that stretch. The stretch
- *     goes on until the next look if the disk waits for recovery, may have records on a ring, or
- *     its log cannot be read. So none of these snapshots goes by time before the policy's window
- *     has passed since the rebuild. Whether the clock itself is in doubt, only the newest snapshot
- *     can tell then (WITNESS-7).
+ *     The rebuild counts as a look at the clocks. If this look finds no doubt, the one stretch that
+ *     the table speaks of ends with the newest snapshot. But it goes on until the next look if the
+ *     disk waits for recovery, may have records on a ring, or has a log that cannot be read. So
+ *     none of these snapshots goes by time before the policy's window has passed since the rebuild.
+ *     Whether the clock itself is in doubt, only the newest snapshot can tell then (WITNESS-7).
  * REBUILD-16  A disk whose trees or log cannot all be read is named. It stays as it is: what can be
  *     read of it can be saved. It may also have gone back.
  * REBUILD-17  A disk keeps the name that the old registry has (ATTACH-19). The record's name counts

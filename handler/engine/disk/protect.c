@@ -18,8 +18,8 @@
  *     whole as soon as its batch is durable, and the snapshot waits for no write. When such a mode
  *     is turned on, writes in place that are in flight end before the first of its snapshots.
  * PROTECT-4  No snapshot of an interval is taken when the store has no metadata blocks left beside
- *     the reserve (reserve.h). These are left to requests that must go on when the store is full
- *     (INV-8).
+ *     the reserve (reserve.h): it ends as one that failed, and the next one is due an interval
+ *     later. The reserve is left to requests that must go on when the store is full (INV-8).
  * PROTECT-5  Where nothing changes there is no record, no timer and no turn of the loop.
  * PROTECT-6  The record of an interval's snapshot waits for the next change and goes into its
  *     batch, so it costs no I/O of its own. It waits until the next snapshot is due, one second at
@@ -29,8 +29,9 @@
  *     says when the wall clock is believed. The disk itself looks at the clocks each time, so no
  *     caller can let snapshots go past that rule.
  * PROTECT-8  While a disk is marked for a ring, all snapshots come through its front (FRONT-4). The
- *     log adds none by itself, and without the front none is taken. That goes for as long as any
- *     copy of the record has the mark: what the ring may still have follows what the log has then.
+ *     log adds none by itself, and without the front none is taken. That is so as long as either
+ *     slot of the record has the mark. For if that slot comes to count, what the ring still has
+ *     must follow directly what the log has.
  * Loop: the disk's. plx_protect_last() and setting a policy are synchronous; nothing else blocks.
  * Crash story: the record on the store has the policy. A new one is in force after a crash only if
  *   the key frame that wrote it was durable. A policy that is only tried is never written. An

@@ -21,7 +21,8 @@
  * VDI-3  A disk that was closed cleanly has no log behind its key frame, and no owner. A disk that
  *     has such a log is recovered, whatever its record says of an owner.
  * VDI-4  A writer begins only if all counters have room for what a lifetime of use adds to them
- *     (format.h). Otherwise it would write and acknowledge what the next reader refuses.
+ *     (format.h); else the opening is refused (CORRUPT), and the disk can still be read. A writer
+ *     without that room would write and acknowledge what the next reader refuses.
  * VDI-5  The registry decides a disk's name, and the record repeats it. Whoever opens the disk says
  *     what the registry has, and every record that is written from then on has that name.
  * Loop: calls are synchronous; the disk's loop runs meanwhile.

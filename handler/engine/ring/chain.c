@@ -12,27 +12,29 @@
  *     ring.
  * CHAIN-3  A batch is durable when a flush that began after it had been written has ended, on all
  *     members of the set, and all batches before it in the chain are durable. A batch, or a header,
- *     calls a record durable only if the record was done when it was formed. So the record was
- *     durable on every member of the set in the superblocks. That rule holds after the loss of a
- *     member, too. A scan may still find and believe the lost member, and what is read from a disk
- *     whose flush failed proves nothing.
+ *     calls a record durable only if the record was done when the batch or header was formed. So
+ *     the record was durable on every member of the set in the superblocks. After the loss of a
+ *     member that is the old set, until the survivor's superblock has a new one. Until then nothing
+ *     that the lost member may lack is called durable: a scan that finds the old set would believe
+ *     it of both, and what is read from a disk whose flush failed proves nothing.
  * CHAIN-4  Items are done in order, each when its batch is durable. After the loss of a member,
  *     that waits until the new set is durable on the survivor and in the disk's mark (MEMBER-2).
- * CHAIN-5  A segment is free when all its records were released, never before.
+ * CHAIN-5  A segment is free when all its records were released, and CHAIN-7 does not keep it.
  * CHAIN-6  One free segment is kept for each chain that has none, so a disk that cannot drain may
  *     fill the rest of the ring but never blocks another disk.
  * CHAIN-7  Nothing is appended before the disk's record names the chain's proof. That proof tells
  *     the ring from its older copies (PARTS-3). So of each proof that the record may name, the old
  *     one or the new one, the newest segment with a durable header is kept, even when all its
  *     records are released and the chain is closed. If the ring has no other segment, the chain
- *     goes on in that one. Then the header is written alone and first; its one sector has the proof
- *     before and after. It repeats up to which record all was durable, because the batches that
- *     said so are overwritten next (SCAN_JUDGE-5).
+ *     goes on in that one. Then its new header is written alone, before any batch. A header lies in
+ *     one sector, so the proof is there before and after. The new header repeats up to which record
+ *     all was durable: the batches that said so are overwritten next (SCAN_JUDGE-5).
  * CHAIN-8  A batch of a few records is written from the memory of its items, if that is aligned,
  *     without a copy. So an item is not done, nor failed, before the transfers of its batch have
  *     ended on all members: from then on that memory is its owner's again.
- * CHAIN-9  Cancelled items leave a gap in the numbering, so no further batch is formed. Its records
- *     would be stored under the cancelled items' numbers but acknowledged under their own.
+ * CHAIN-9  Cancelled items leave a gap in the numbering. So this chain forms no further batch, for
+ *     as long as it is open: the batch's records would be stored under the cancelled items' numbers
+ *     but acknowledged under their own.
  * Loop: the ring's; nothing here blocks.
  * Crash story: a torn or lost batch was never done, nor was any batch behind it. Batches behind it
  *   may be whole on the medium; the chain of hashes does not lead to them. What lies further behind

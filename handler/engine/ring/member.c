@@ -1,8 +1,8 @@
 /* member.c - a ring's devices: transfers, superblocks in two slots, and sets: who is a member.
  *
  * MEMBER-1  A slot of a superblock is overwritten only while the newer state, in the other slot, is
- *     durable. A mirror copy of it proves that. Without one, the newer slot is written again as it
- *     was read, and flushed.
+ *     durable. A mirror copy of that state proves it. Without a mirror copy, the newer slot is
+ *     first written again as it was read, and flushed.
  * MEMBER-2  A member whose write or flush failed is out of the set, and nothing is sent to it any
  *     more. The survivor's superblock gets a new set, and the old set as its ancestor. Only when
  *     that is durable is any record done that the lost member may lack (CHAIN-4).

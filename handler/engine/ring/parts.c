@@ -6,10 +6,11 @@
  * PARTS-2  A segment of which no member has a header that can be believed is never used: it may
  *     hold what was acknowledged.
  * PARTS-3  A ring is believed for a disk only if each of its members has the proof that the disk's
- *     mark names. A member without it is a copy that was made before the mark was set, or was away
- *     then. One kind of member is accepted without it: its header of a segment is damaged, and
- *     another member's header of that segment has the proof. That shows damage, not an old copy.
- *     Nothing is written before this check, so a refused ring is refused again.
+ *     mark names. A member without that proof is a copy that was made before the mark was set, or
+ *     was away then, and the ring is refused (RING_AWAY). One kind of member is accepted without
+ *     it: its header of a segment is damaged, and another member's header of that segment has the
+ *     proof. That shows damage, not an old copy. Nothing is written before this check, so a refused
+ *     ring is refused again.
  * Loop: the ring's. Calls are synchronous.
  * Crash story: forgetting rewrites headers one by one; what is left of them is forgotten again.
  */

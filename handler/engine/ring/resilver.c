@@ -15,8 +15,8 @@
  *     ended.
  * RESILVER-5  If a block of the survivor cannot be read, resilvering fails, except in a free
  *     segment, whose contents are not needed.
- * The marks on the store need not name the new set. They name a set that is an ancestor of the new
- * one, and only these two members descend from it (compare MEMBER-2).
+ * The marks on the store need not name the new set. They name an ancestor of the new set, and only
+ * these two members have sets that descend from that ancestor (compare MEMBER-2).
  * Loop: the ring's; nothing here blocks, but for plx_ring_resilver().
  * Crash story: until the survivor's superblock is written, the new device has no superblock or one
  *   that says joining, and an opening sets the device aside. Afterwards the two are mirrors. No

@@ -5,10 +5,11 @@
  *     one flush (MEMBER-1).
  * RING-2  One of two members is enough to write only if its superblock says that it is alone, or by
  *     the caller's word: the operator's, or that this member lacks nothing. By that word it gets a
- *     new set, which is durable before anything else is written (member.c).
+ *     new set, which is durable before anything else is written (member.c). Otherwise the ring is
+ *     not opened (MISSING).
  * RING-3  Two members are a mirror only if their sets are equal. If one set is an ancestor of the
  *     other, the member with the ancestor is set aside. If neither is, each member went on without
- *     the other, and nobody can tell which one counts.
+ *     the other, and the ring is refused: nobody can tell which one counts.
  * RING-4  A turn is never entered twice, and never blocks.
  * RING-5  A member that is joining counts only beside a member with the same set that does not call
  *     itself alone. Writing that one's superblock was the end of the copying (RESILVER-2). By
@@ -25,7 +26,7 @@
  *     back at any time.
  * RING-8  At an opening a ring becomes another host's, by the superblock of one member after the
  *     other. If that is cut off, the members name two hosts. So whoever uses a ring asks each
- *     member whose it is (RING_MEMBERS-3), and takes the ring over again.
+ *     member whose it is (RING_MEMBERS-3), and takes the ring over again if one names another host.
  * Loop: this is the ring's part of the caller's loop.
  * Crash story: creating a ring erases the old superblocks first and writes the new ones last. A
  *   crash leaves no ring, or a superblock on the first member alone, and such a ring is refused.

@@ -7,13 +7,14 @@
  *     the rest is left to reads.
  * RINGED_DRAIN-2  When carrying a record fails, all records behind it fail as well. When all have
  *     ended, draining begins anew with the first record that failed, after a wait that doubles from
- *     attempt to attempt. So a store that is full or away costs nothing while it is. Two failures
- *     stop the disk, for nothing behind such a record could ever be carried: data that cannot be
- *     written three times, to other blocks each time; and a store that another host has.
+ *     attempt to attempt. So a store that is full or away costs nothing while it is. Two kinds of
+ *     failure stop the disk, for nothing behind such a record could ever be carried: its data could
+ *     not be written in three attempts, to other blocks each time; or another host has the store.
  * RINGED_DRAIN-3  A record is dropped, from the index too, only when its carried item is durable on
  *     the store (FRONT-3).
- * RINGED_DRAIN-4  If a record cannot be read back from the ring any more, the disk stops, and is
- *     told how many records are lost with it. The mark stays, and so does what is on the ring.
+ * RINGED_DRAIN-4  If a record cannot be read back from the ring any more, the disk stops, and an
+ *     event says how many acknowledged records are lost with it. The mark stays, and so does what
+ *     is on the ring.
  * RINGED_DRAIN-5  While requests wait for the ring, a turn carries no more than a window or so. So
  *     what the ring is to write, or has written, does not wait behind work for the store.
  * Loop: the disk's; never blocks.

@@ -5,10 +5,10 @@
  * SCAN_LOOK-2  A segment of which no member has a header that can be believed may hold the end of
  *     the chain, and no later batch would tell that (SCAN_JUDGE-1). But the segment's first batch
  *     repeats what the header said. So while a disk is scanned, a segment whose first batch is the
- *     disk's counts as the disk's. It does not tell the ring from its older copies (PARTS-3). If
- *     that first batch cannot be read either, the scan fails. If the chain needs the segment, it
- *     gets a header again. If not, it stays as it was, because it may have a newer proof of another
- *     disk (PARTS-2).
+ *     disk's counts as the disk's. Such a segment does not prove that the ring is no older copy
+ *     (PARTS-3). If that first batch cannot be read either, the scan fails. If the chain needs the
+ *     segment, the segment gets a header again. If not, it stays as it was, because it may have a
+ *     newer proof of another disk (PARTS-2).
  * SCAN_LOOK-3  A member that cannot be reached any more is lost. The scan goes on with the other
  *     one, which has all that was done (CHAIN-4). The survivor has its new set before anybody
  *     learns what was found (SCAN-5). A ring that is only read loses no member: there the scan
