@@ -175,8 +175,8 @@
  *     any more, and the blocks would be handed out twice. So this process keeps the lock of
  *     ATTACH-11 until a later attempt of its own has marked them. That attempt first adopts the
  *     extents that the registry had given to this process and whose headers could not be read
- *     then. If this process ends before such an attempt has succeeded, it is
- *     one more dead instance, and one recovery treats all of them.
+ *     then. If this process ends before such an attempt has succeeded, it is one more dead
+ *     instance, and one recovery treats all of them.
  * Threads: see attach.h. A claim of an extent runs on the thread of the hook "defer", with a
  *   registry handle of its own. The next tick of the loop takes its answer in.
  * Crash story: locks and extents stay with the instance's row, and its byte lock is free. The next

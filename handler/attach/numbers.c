@@ -12,13 +12,13 @@
  *       two or  volume 0 went back                  refused, as in NUMBERS-1
  *       more
  *
- *     A home page that lost its newer slot must not look as if it were two behind. It would if the
- *     volumes had the next number already, and only that slot had the number before. So both slots
- *     of the home page get each number, durably, before anything else is done. Such a slot may be
- *     lost, or be overwritten by a host that was paused.
+ *     Both slots of the home page get each number, durably, before anything else is done. Say that
+ *     21 followed 20 in one slot only. That slot may be lost later, or be overwritten by a host
+ *     that was paused, when the volumes have 22 already. Then the home page would have 20, and
+ *     volume 0 would be refused although it did not go back.
  * NUMBERS-3  A volume without a number is older than the first number of the store, and counts as
- *     one that went back. Otherwise a volume that was just added could have none, or one that is
- *     too low. Four rules see to that:
+ *     one that went back. So a volume that is added must have the home page's number from the
+ *     moment in which volume 0 counts it. Four rules see to that:
  *     - Whoever writes numbers holds PLX_BYTE_HOME.
  *     - Numbers are written to all volumes that the store has, or to none. A process that opened
  *       the store before a volume was added does not know that volume, so it writes none.
@@ -30,8 +30,9 @@
  * NUMBERS-4  The number rises in three cases:
  *     - A process opens the store, and nobody else has it open.
  *     - The last process closes it.
- *     - A volume was added, and volume 0 counts it now; whoever has the store open. So a store gets
- *       its first number with its second volume. A store of one volume has none.
+ *     - A process has grown the store, by a further volume or by one that became larger, whoever
+ *       else has it open. So a store gets its first number with its second volume. A store of one
+ *       volume has none.
  *     In the first two a process can tell by getting PLX_BYTE_OPEN of volume 1 exclusively
  *     (VOLUMES-6). If it does not get that byte, the number stays.
  * NUMBERS-5  A number that may not be the newest of its volume does not refuse that volume:
