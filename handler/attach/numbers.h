@@ -1,8 +1,8 @@
 /* numbers.h - a volume that went back to an older state is found when the store is opened.
  *
  * Each further volume of a store has a number, and the home page on volume 0 repeats it. The number
- * rises when the first process opens the store for writing, when the last one closes it, and when the
- * store has grown. The rules NUMBERS-1 to NUMBERS-9 are numbers.c's.
+ * rises when the first process opens the store for writing, when the last one closes it, and when
+ * the store has grown. The rules NUMBERS-1 to NUMBERS-9 are numbers.c's.
  *
  * Threads: the caller's, on the loop or without one.
  */

@@ -16,8 +16,9 @@
  *     what an operator set, and what was known of the clocks. If a part of it is damaged, that part
  *     counts as not read, and the operator is told of it. Nothing is left out without a word.
  * REBUILD-6  The header of an extent is not believed if it has fewer states than the old registry
- *     knows, or if the old registry refused to believe it already. Even a very old registry is a
- *     safe witness here: it can know too few states, and never too many.
+ *     knows, or if the old registry refused to believe it already. Such an extent is sealed for
+ *     good: nothing is allocated or swept in it, and its blocks stay readable. Even a very old
+ *     registry is a safe witness here: it can know too few states, and never too many.
  * REBUILD-7  The store's word alone does not end a disk:
  *         alive in the old registry,   lost, as if its record could not be read (REBUILD-3), until
  *         record gone                  the operator gives it up
@@ -33,7 +34,7 @@
  * REBUILD-9  No bitmap is believed that the disks contradict. A header and the old registry may
  *     both be from before some blocks were handed out, and then REBUILD-6 sees no difference. So
  *     the checker reads every block that every disk leads to, log included. An extent whose bitmap
- *     calls such a block free is not believed.
+ *     calls such a block free is sealed as in REBUILD-6.
  *         a disk that is                      its blocks
  *         refused by REBUILD-7                do not count: they may be another disk's by now, and
  *                                             accepting the disk looks again (FORGET-4)

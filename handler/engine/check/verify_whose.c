@@ -2,12 +2,13 @@
  *
  * A disk that writes a block has it alone. Say two disks A and B name one block, and each of them
  * has written it. If the block holds what B wrote, and not what A wrote, A had the block before B,
- * and has it no longer: A's record is older than what A wrote last. What contents say of a user:
+ * and has it no longer: A's record is older than what A wrote last. What contents say of a disk
+ * that uses the block:
  *
- *     the user's record names the block as            contents are      contents are not:
- *                                                     what it wrote if  speaks against it if
- *     data or node with a checksum that is known      it matches        it does not
- *     header of a log segment                         it is one         it is none
+ *     the disk's record names the block as            the disk wrote    the block speaks
+ *                                                     the contents if   against the disk if
+ *     data or node with a checksum that is known      they match it     they do not match it
+ *     header of a log segment                         they are one      they are none
  *     data without a checksum                         -                 -
  *     a common block                                  -                 -
  *     what a log names behind its key frame           -                 -
