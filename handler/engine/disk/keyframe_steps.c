@@ -7,7 +7,7 @@
  *  1 LOOK          both slots of the store's record are read           the old record
  *  2 START         taken over? (KEYFRAME-6) The map is frozen          the old record
  *  3 TREE          the frozen changes are merged into a new tree       + nodes in free blocks
- *  4 INDEX_START   a disk without snapshots: history begins here       + nodes in free blocks
+ *  4 INDEX_START   `alone` is decided: does history begin here?        + nodes in free blocks
  *  5 INDEX         the log's index is built; bitmaps are written       + nodes in free blocks
  *  6 BITMAPS       all is durable (KEYFRAME-1): the record is written  + nodes that leak
  *  7 RECORD        the record is flushed                               the old or the new record

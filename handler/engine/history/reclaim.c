@@ -40,12 +40,13 @@
  *     If the rewritten log does not fit between the two bases, the stretch ends at a later base. If
  *     that does not help either, the snapshots of the stretch stay.
  * RECLAIM-2  A base in the middle of a stretch must be a whole key frame: one whose nodes are all
- *     kept. A key frame K is not whole if no snapshot came between K and the announcement of the
- *     next key frame. Then the disk has freed the nodes of K that the next one replaced
- *     (KEYFRAME-3), so nobody can read through K. The snapshots in the log therefore show which key
- *     frames are whole. Where the snapshots behind a whole key frame have gone, its rewritten
- *     announcement carries the flag "whole". The key frame with which history begins is whole in
- *     any case: the disk frees none of its nodes (KEYFRAME-3).
+ *     kept. Where the log announces one that is not whole, the next one takes its place. A key
+ *     frame K is not whole if no snapshot came between K and the announcement of the next key
+ *     frame. Then the disk has freed the nodes of K that the next one replaced (KEYFRAME-3), so
+ *     nobody can read through K. The snapshots in the log therefore show which key frames are
+ *     whole. Where the snapshots behind a whole key frame have gone, its rewritten announcement
+ *     carries the flag "whole". The key frame with which history begins is whole in any case: the
+ *     disk frees none of its nodes (KEYFRAME-3).
  * RECLAIM-3  When a base goes, its nodes are freed, but for those in the tree of the next base, and
  *     those in the tree of the last kept base before it. If history begins later, no base before it
  *     is kept. Then the tree that a clone began with is looked at instead (RECLAIM-4).
