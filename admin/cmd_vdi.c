@@ -262,15 +262,17 @@ static int open_for_list(struct plx_cli *cli, const char *store, bool *ret_whole
     return plx_session_registry(cli, store, &row);
 }
 
-/* Costs one block. What is wrong with a record is said by who uses the disk. */
-static json_t *describe_used(struct plx_cli *cli, const struct plx_registry_vdi *vdi)
+/* Costs one block. One that is being created has no record yet, and that is no error. */
+static int describe_used(struct plx_cli *cli, const struct plx_registry_vdi *vdi, json_t *row)
 {
     struct plx_vdi_info info = {0};
+    int rc = plx_door_read(plx_session_store(cli), vdi, &info, &cli->fault);
 
-    if (plx_door_read(plx_session_store(cli), vdi, &info, NULL) ||
-        info.mapped_blocks == PLX_MAPPED_UNKNOWN)
-        return json_null();
-    return json_integer((json_int_t)(info.mapped_blocks * PLX_BLOCK_SIZE));
+    json_object_set_new(row, "used_bytes",
+                        rc || info.mapped_blocks == PLX_MAPPED_UNKNOWN
+                            ? json_null()
+                            : json_integer((json_int_t)(info.mapped_blocks * PLX_BLOCK_SIZE)));
+    return rc == PLX_ERR_NOT_FOUND ? 0 : rc;
 }
 
 static void describe_setting(struct plx_cli *cli, const struct plx_registry_vdi *vdi, json_t *row)
@@ -283,8 +285,42 @@ static void describe_setting(struct plx_cli *cli, const struct plx_registry_vdi 
                             : json_string(plx_ring_setting_words[use]));
 }
 
+/* Each disk is listed, whatever its record is like. *ret_first: what is wrong with the first record
+ * that cannot be used; a note says how many more there are. */
+static void list_vdis(struct plx_cli *cli, const char *store, const struct plx_registry_vdi *vdis,
+                      size_t count, bool whole, struct plx_table *table,
+                      struct plx_fault *ret_first)
+{
+    struct plx_fault before = cli->fault;
+    size_t unusable = 0;
+
+    *ret_first = (struct plx_fault){0};
+    for (size_t v = 0; v < count; v++) {
+        json_t *row = describe(cli, store, &vdis[v]);
+        int rc = 0;
+
+        describe_setting(cli, &vdis[v], row);
+        if (whole)
+            rc = describe_used(cli, &vdis[v], row);
+        else
+            json_object_set_new(row, "used_bytes", json_null());
+        plx_table_row(table, row);
+        if (rc && !unusable++) {
+            *ret_first = cli->fault;
+            ret_first->code = rc;
+        }
+    }
+    cli->fault = before;
+    if (unusable > 1)
+        plx_out_note(cli,
+                     "store %s: %zu more virtual disk%s a record that cannot be used; 'parallax "
+                     "store check %s' names all of them",
+                     store, unusable - 1, unusable == 2 ? " has" : "s have", store);
+}
+
 static int list_store(struct plx_cli *cli, const struct plx_known *known, void *table)
 {
+    struct plx_fault first = {0};
     struct plx_registry_store store;
     struct plx_registry_vdi *vdis = NULL;
     size_t count = 0;
@@ -298,15 +334,15 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
     if ((rc =
              plx_registry_vdi_list(cli->session.registry, store.id, false, NULL, 0, &vdis, &count)))
         plx_session_registry_fault(cli, rc);
-    for (size_t v = 0; v < count; v++) {
-        json_t *row = describe(cli, known->name, &vdis[v]);
-
-        describe_setting(cli, &vdis[v], row);
-        json_object_set_new(row, "used_bytes", whole ? describe_used(cli, &vdis[v]) : json_null());
-        plx_table_row(table, row);
-    }
+    list_vdis(cli, known->name, vdis, count, whole, table, &first);
     free(vdis);
-    return rc ? rc : plx_cmd_look_at_store(cli, known);
+    if (!rc)
+        rc = plx_cmd_look_at_store(cli, known); /* it may say why records are not right */
+    if (!rc && first.code) {
+        cli->fault = first;
+        rc = first.code;
+    }
+    return rc;
 }
 
 int plx_cmd_vdi_list(struct plx_cli *cli)

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "registry/sql.h"
 
@@ -49,17 +50,35 @@ int plx_registry_lost_list(struct plx_registry *reg, int64_t store,
 }
 
 #define LOST_TOLD 3u
+#define LOST_WHY 90u
+
+/* How much of it is told: without what comes in parentheses, where it is too long. */
+static int told_of(const char *why, bool *ret_cut)
+{
+    size_t length = strlen(why), short_of;
+
+    *ret_cut = false;
+    if (length <= LOST_WHY)
+        return (int)length;
+    short_of = strcspn(why, "(");
+    *ret_cut = short_of > LOST_WHY;
+    return *ret_cut ? (int)LOST_WHY : (int)short_of - (short_of && why[short_of - 1] == ' ');
+}
 
 size_t plx_registry_lost_text(const struct plx_registry_lost *list, size_t count,
                               char ret_text[PLX_LOST_TEXT])
 {
     size_t records = 0, at = 0;
+    bool cut;
 
     *ret_text = '\0';
-    for (size_t i = 0; i < count; i++)
-        if (!list[i].labels && records++ < LOST_TOLD)
-            at += (size_t)snprintf(ret_text + at, PLX_LOST_TEXT - at, "%s%.90s", at ? "; " : "",
-                                   list[i].why);
+    for (size_t i = 0; i < count; i++) {
+        if (list[i].labels || records++ >= LOST_TOLD)
+            continue;
+        int told = told_of(list[i].why, &cut);
+        at += (size_t)snprintf(ret_text + at, PLX_LOST_TEXT - at, "%s%.*s%s", at ? "; " : "", told,
+                               list[i].why, cut ? "..." : "");
+    }
     if (records > LOST_TOLD)
         snprintf(ret_text + at, PLX_LOST_TEXT - at, " and %zu more", records - LOST_TOLD);
     return records;

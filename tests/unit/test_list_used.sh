@@ -17,6 +17,34 @@ used=$(json used_bytes)
 run 0 vdi list demo --json
 [[ $(json 0 used_bytes) == "$used" && $used == $((3 << 20)) ]] || die "not what 'vdi info' says"
 
+step "records are damaged: their disks are listed, and what is wrong is said"
+# harm FIRST COUNT: writes over the records in so many slots of volume one.
+harm() {
+    python3 - "$@" <<'END' || die "the records cannot be overwritten"
+import os, sys
+with open("one", "r+b") as volume:
+    volume.seek(volume.read(1 << 20).index(b"PLXVDREC") + 8192 * int(sys.argv[1]))
+    volume.write(os.urandom(8192 * int(sys.argv[2])))
+END
+}
+cp --sparse=always one whole
+harm 1 1
+run 5 vdi list demo --columns name,used_bytes -q
+[[ $(<out) == "demo/db     3 MiB"$'\n'"demo/empty      -" ]] || die "not what can be known"
+[[ $(<err) == "parallax: virtual disk empty: both copies of its record (VDI slot 1) are damaged; "*"vdi delete demo/empty --lost'" ]] ||
+    die "it is not said what is wrong"
+cp --sparse=always whole one
+harm 0 2
+run 5 vdi list --json
+[[ $(json 0 used_bytes) == null && $(json 1 used_bytes) == null ]] || die "the use is told"
+says err "virtual disk db: both copies of its record"
+"$PARALLAX" vdi list >out 2>err
+[[ $? == 5 && $(wc -l <err) == 2 ]] || die "not a note and an error"
+says err "store demo: 1 more virtual disk has a record that cannot be used; 'parallax store check demo' names all of them"
+singular
+cp --sparse=always whole one
+run 0 vdi list
+
 step "a volume went back to an older state: lists say so"
 # told VOLUME WORDS...: the error names the volume, and what comes first.
 told() {

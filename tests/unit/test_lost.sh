@@ -104,8 +104,9 @@ step "a damaged record"
 made
 overwrite 165
 rebuilt 5
-says err "lost: virtual disk b: VDI slot 1"
-listed "virtual disk b: VDI slot 1"
+says err "lost: virtual disk b: VDI slot 1: both copies of the record are damaged (VDI record: "
+listed "virtual disk b: VDI slot 1: both copies of the record are damaged"
+! grep -F "(VDI record" err || die "the reason in parentheses is cut off"
 all_else_works
 listed "virtual disk b: VDI slot 1"
 run 0 vdi create demo/b --size 1M
