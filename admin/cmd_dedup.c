@@ -18,7 +18,7 @@ static void print(struct plx_cli *cli, const struct plx_attach_deduped *deduped,
         {"disks", "Virtual disks", PLX_COLUMN_NUMBER},
         {"mapped_bytes", "Mapped", PLX_COLUMN_SIZE},
         {"common_bytes", "  shared before", PLX_COLUMN_SIZE},
-        {"seen_bytes", "  seen by snapshots or clones", PLX_COLUMN_SIZE},
+        {"seen_bytes", "  of snapshots or clones", PLX_COLUMN_SIZE},
         {"unknown_bytes", "  without a checksum", PLX_COLUMN_SIZE},
         {"compared_bytes", "Compared", PLX_COLUMN_SIZE},
         {"saved_bytes", "Saved", PLX_COLUMN_SIZE},
@@ -49,7 +49,7 @@ static void tell_left_out(struct plx_cli *cli, const struct plx_deduped *d)
 
     if (left && d->seen + d->unknown == left)
         plx_out_note(cli, "no blocks were compared: all that are not shared yet %s%s%s",
-                     d->seen ? "are seen by snapshots or clones" : "",
+                     d->seen ? "belong to snapshots or clones" : "",
                      d->seen && d->unknown ? ", or " : "",
                      d->unknown ? "have no checksum yet" : "");
 }

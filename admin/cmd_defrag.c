@@ -25,6 +25,7 @@ struct defrag {
     struct plx_cli *cli;
     struct plx_name name;
     uint64_t end, rate;
+    bool clone;
     uint64_t started_ns;
     struct plx_move before, done; /* sums: of measuring, of moving */
     uint64_t unreadable;          /* windows: CMD_DEFRAG-2 */
@@ -131,7 +132,7 @@ static void print(struct defrag *d, bool dry_run)
     static const struct plx_column columns[] = {
         {"name", "Name", PLX_COLUMN_TEXT},
         {"mapped_bytes", "Mapped", PLX_COLUMN_SIZE},
-        {"shared_bytes", "  seen by snapshots or clones", PLX_COLUMN_SIZE},
+        {"shared_bytes", "  of snapshots or clones", PLX_COLUMN_SIZE},
         {"fragments_before", "Fragments before", PLX_COLUMN_NUMBER},
         {"run_bytes_before", "  on average", PLX_COLUMN_SIZE},
         {"fragments_after", "Fragments after", PLX_COLUMN_NUMBER},
@@ -157,9 +158,10 @@ static void print(struct defrag *d, bool dry_run)
     plx_out_object(d->cli, columns, object);
     if (before->mapped && before->shared == before->mapped)
         plx_out_note(d->cli,
-                     "snapshots, clones or other disks have all blocks of %s/%s as well, so none "
+                     "snapshots, clones or other disks have all blocks of %s/%s as well%s, so none "
                      "of them can be moved",
-                     d->name.store, d->name.vdi);
+                     d->name.store, d->name.vdi,
+                     d->clone ? ", or its origin had them when it was cloned" : "");
 }
 
 int plx_cmd_defrag(struct plx_cli *cli)
@@ -176,6 +178,7 @@ int plx_cmd_defrag(struct plx_cli *cli)
         (rc = plx_session_vdi_row(cli, &d.name, &row)) ||
         (rc = plx_door_read(plx_session_store(cli), &row, &info, &cli->fault)))
         return rc;
+    d.clone = *row.parent;
     d.end = info.size_bytes / PLX_BLOCK_SIZE * PLX_BLOCK_SIZE;
     if ((rc = measure(&d)))
         return rc;

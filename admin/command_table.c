@@ -62,8 +62,9 @@ const struct plx_command plx_commands[] = {
     {"store", "grow", "STORE", "Use the space that volumes have gained.",
      "Use this after you have made a file, block device or LUN larger. The store then uses as much "
      "of the new space as makes whole extents. Disks may be open. Writes that wait for space go "
-     "on, and disks that refused writes accept them again. This command also finishes a 'store "
-     "grow' or 'store add-volume' that was interrupted.",
+     "on, and disks that refused writes accept them again. Places for more virtual disks come with "
+     "'store add-volume' only. This command also finishes a 'store grow' or 'store add-volume' "
+     "that was interrupted.",
      "store grow demo --dry-run\n"
      "store grow demo",
      OPTIONS({"dry-run", NULL, "say by how much; change nothing"}), plx_cmd_store_grow},
@@ -441,10 +442,11 @@ const struct plx_command plx_commands[] = {
      "adjacent places. This is done in windows of 1 MiB, where it gains enough. The old places are "
      "free afterwards. Fragments are the pieces, of at most 1 MiB, that reading the whole disk in "
      "order takes. Blocks that a snapshot or a clone uses are not moved, so little moves on a disk "
-     "that takes snapshots by itself. Moved blocks are written again: they take their space twice "
-     "until the next key frame, and the log grows by about 5 bytes a block. The disk may be in "
-     "use; a write to blocks that are being moved waits. You may interrupt the command and start "
-     "it again at any time. It stops when less than a sixteenth of the store is free.",
+     "that takes snapshots by itself. What a clone began with is not moved either, even when its "
+     "origin is gone. Moved blocks are written again: they take their space twice until the next "
+     "key frame, and the log grows by about 5 bytes a block. The disk may be in use; a write to "
+     "blocks that are being moved waits. You may interrupt the command and start it again at any "
+     "time. It stops when less than a sixteenth of the store is free.",
      "defrag demo/web --dry-run\n"
      "defrag demo/web --rate 50M\n"
      "defrag demo/web --json",
@@ -537,8 +539,9 @@ const struct plx_command plx_commands[] = {
      "Blocks that are equal, byte by byte, become one block. They may be in one virtual disk or in "
      "several. A write to one of them does not show in the others. Contents do not change, and the "
      "disks may be in use. Blocks that a snapshot or a clone uses are not shared, so little is "
-     "shared on a disk that takes snapshots by itself. Nor are blocks that were overwritten in "
-     "place, until they move or are written again. The virtual disks are those that a handler of "
+     "shared on a disk that takes snapshots by itself. Nor is what a clone began with, even when "
+     "its origin is gone. Nor are blocks that were overwritten in place, until they move or are "
+     "written again. The virtual disks are those that a handler of "
      "this host has open, or all disks of the store if no handler has it open. Metadata is read "
      "once, or more often with little memory. After that, the blocks that may have an equal are "
      "read. No collection runs at the same time. You may interrupt the command and start it again "

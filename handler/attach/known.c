@@ -256,6 +256,8 @@ void plx_known_name_advice(const char *store, char *text, size_t size)
         {"'parallax vdi forget", " --lost'", 0},
         {"'parallax store rebuild-registry", "'", 0},
         {"'parallax store grow", "'", 0},
+        {"'parallax store add-volume", "'", 0},
+        {"'parallax gc", "'", 0},
         {"'parallax store check", "'", 0},
         {"'parallax store check", " --data'", 0},
         {"'parallax store info", "'", 0},

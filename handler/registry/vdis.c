@@ -116,7 +116,10 @@ int plx_registry_vdi_create(struct plx_registry *reg, const struct plx_registry_
         return code;
     code = plx_sql_change(reg, batch, SQL_COUNT(batch), &vdi_shape, ret_vdi);
     if (code > 0)
-        return plx_sql_fail(reg, PLX_ERR_NOSPACE, "the store has room for %u VDIs, and no more",
+        return plx_sql_fail(reg, PLX_ERR_NOSPACE,
+                            "all %u places that the store has for virtual disks are taken; "
+                            "'parallax gc' frees those of deleted ones, and 'parallax store "
+                            "add-volume' brings more, which 'store grow' does not",
                             slots);
     if (code == PLX_ERR_EXISTS) /* VDIS-2: a unique index */
         return plx_sql_fail(reg, code, "%s exists already", plx_sql_named(reg, vdi->name));

@@ -99,7 +99,7 @@ grep -q "no blocks were compared" err && die "there is no snapshot"
 run 0 snap create held/web@v1
 for words in --dry-run ""; do
     run 0 dedup held $words
-    says err "no blocks were compared: all that are not shared yet are seen by snapshots or clones"
+    says err "no blocks were compared: all that are not shared yet belong to snapshots or clones"
 done
 
 step "what was saved comes back with a collection, and a store without room says so"

@@ -64,6 +64,16 @@ done
 run 0 vdi export demo/web@seen seen
 same before seen
 
+step "what a clone began with stays when its origin is gone: it is not called another's"
+run 0 vdi clone demo/web@seen demo/clone
+run 0 vdi delete demo/web --yes
+run 0 gc demo
+for words in "" --dry-run; do
+    run 0 defrag demo/clone $words
+    says err "have all blocks of demo/clone as well, or its origin had them when it was cloned, so none of them can be moved"
+    says out "  of snapshots or clones: "
+done
+
 step "rate, interruption"
 run 0 vdi create demo/slow --size 64M
 run 0 vdi bench demo/slow --rw randwrite --force --bs 4k --iodepth 8 --runtime 1 --size 16M

@@ -251,4 +251,29 @@ cat b0.three >b0
 run 0 store import --volume "$DIR/b0" --volume "$DIR/b1" --volume "$DIR/b2"
 run 0 store check back
 
+step "places for virtual disks: a larger volume brings none, and the error says what does"
+run 0 store format places --volume places1 --size 16M --extent-size 1M
+run 0 store info places --json
+slots=$(json vdi_slots)
+for ((n = 1; n <= slots; n++)); do run 0 vdi create "places/d$n" --size 4k; done
+taken="all $slots places that the store has for virtual disks are taken; 'parallax gc places' frees those of deleted ones, \
+and 'parallax store add-volume places' brings more, which 'store grow' does not"
+# full: no further disk can be made, and why.
+full() {
+    run 6 vdi create places/more --size 4k
+    [[ $(<err) == "parallax: $taken" ]] || die "wrong advice"
+}
+full
+truncate -s 64M places1
+run 0 store grow places
+full
+run 0 vdi delete places/d1 --yes
+full
+run 0 gc places
+run 0 vdi create places/more --size 4k
+run 0 store add-volume places ./places2 --size 16M
+run 0 vdi create places/again --size 4k
+run 0 store info places --json
+(($(json vdi_slots) > slots)) || die "no place came with the volume"
+
 echo "all good"
