@@ -427,10 +427,8 @@ static int copy_out(struct image_export *export, uint64_t bytes)
     struct plx_cli *cli = export->cli;
     int rc;
 
-    /* At once, so that a full file system or a limit shows before anything is copied. */
-    if (export->output.regular && ftruncate(export->output.fd, (off_t)bytes))
-        return plx_out_file_error(cli, export->output.path, "set its size");
-    if ((rc = plx_transfer_init(&export->transfer, cli, cli->session.vdi)))
+    if ((rc = plx_output_fit(&export->output, bytes)) ||
+        (rc = plx_transfer_init(&export->transfer, cli, cli->session.vdi)))
         return rc;
     export->transfer.give = give_chunk;
     export->transfer.context = export;
@@ -489,6 +487,21 @@ static int tell_moving(struct plx_cli *cli, const struct plx_name *name)
                         name->store, name->vdi, damage.text, name->store, name->vdi);
 }
 
+/* What could not be read is a part of the image only. */
+static int tell_skipping(struct plx_cli *cli, const struct plx_name *name)
+{
+    struct plx_fault damage = cli->fault;
+    bool damaged = damage.code == PLX_ERR_CORRUPT;
+
+    if (strchr(damage.text, ';')) /* it says what to do */
+        return damage.code;
+    return plx_cli_fail(
+        cli, damage.code,
+        "%.250s; 'parallax vdi export %.100s FILE --skip-errors' saves the rest%s%s%s", damage.text,
+        cli->arguments[0], damaged ? ", and 'parallax store check " : "",
+        damaged ? name->store : "", damaged ? " --data' finds what is damaged" : "");
+}
+
 int plx_cmd_vdi_export(struct plx_cli *cli)
 {
     struct image_export export = {.cli = cli, .skips = plx_cli_get(cli, "skip-errors")};
@@ -510,6 +523,8 @@ int plx_cmd_vdi_export(struct plx_cli *cli)
         rc = copy_out(&export, info.size_bytes);
     if (rc == PLX_ERR_CORRUPT && !*name.snapshot)
         rc = tell_moving(cli, &name);
+    if (plx_error_is_unreadable(rc))
+        rc = tell_skipping(cli, &name);
     bool to_file = export.output.fd > STDOUT_FILENO;
     rc = plx_output_close(&export.output, rc);
     if (rc || !to_file)

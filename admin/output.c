@@ -569,7 +569,7 @@ static const char *advice(const struct plx_cli *cli, int code, char ret_text[ADV
         return advise_on_space(cli, ret_text);
     case PLX_ERR_CORRUPT:
     case PLX_ERR_REGISTRY:
-        return "run 'parallax store check'";
+        return "run 'parallax store check' (with --data it reads all data, too)";
     case PLX_ERR_DOUBT:
         return strstr(cli->fault.text, "'parallax ") ? NULL
                                                      : "'parallax store rebuild-registry' rebuilds "

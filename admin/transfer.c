@@ -15,8 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <linux/fs.h>
 
 #include "output.h"
 #include "overwrite.h"
@@ -535,6 +537,38 @@ int plx_output_open(struct plx_output *output, struct plx_cli *cli, const char *
                      "the copy goes on",
                      path);
     return 0;
+}
+
+/* A device keeps what lies behind the copy's end. Whoever reads all of it is not to take that for
+ * the copy's. */
+static int fit_device(struct plx_output *output, uint64_t bytes)
+{
+    struct plx_cli *cli = output->cli;
+    uint64_t size;
+    off_t at = lseek(output->fd, 0, SEEK_CUR); /* standard output may stand behind its beginning */
+
+    if (at < 0 || ioctl(output->fd, BLKGETSIZE64, &size))
+        return plx_out_file_error(cli, output->path, "read its size");
+    uint64_t room = size - plx_min_u64((uint64_t)at, size);
+    if (room < bytes)
+        return plx_cli_fail(cli, PLX_ERR_NOSPACE,
+                            "%.120s has room for %" PRIu64 " bytes, and the copy has %" PRIu64
+                            "; nothing was written: choose a larger device",
+                            output->path, room, bytes);
+    if (room > bytes)
+        plx_out_note(
+            cli, "%s is larger than the copy: what it holds in its last %" PRIu64 " byte%s stays",
+            output->path, room - bytes, plx_plural(room - bytes));
+    return 0;
+}
+
+int plx_output_fit(struct plx_output *output, uint64_t bytes)
+{
+    struct stat st;
+
+    if (output->regular && ftruncate(output->fd, (off_t)bytes))
+        return plx_out_file_error(output->cli, output->path, "set its size");
+    return fstat(output->fd, &st) == 0 && S_ISBLK(st.st_mode) ? fit_device(output, bytes) : 0;
 }
 
 int plx_output_write(struct plx_output *output, const uint8_t *bytes, size_t length,

@@ -110,6 +110,9 @@ struct plx_output {
  * a volume of a store is never written. device_ok: a block device may be. */
 int plx_output_open(struct plx_output *output, struct plx_cli *cli, const char *path,
                     bool device_ok);
+/* Before anything is written, once the number of bytes is known: a full file system, a limit or a
+ * device that is too small shows. */
+int plx_output_fit(struct plx_output *output, uint64_t bytes);
 /* At a place of a regular file, else (offset UINT64_MAX) where it stands. */
 int plx_output_write(struct plx_output *output, const uint8_t *bytes, size_t length,
                      uint64_t offset);

@@ -257,7 +257,11 @@ open("readable", "wb").write(whole)
 END
 run 5 store check hurt --data
 run 5 vdi export hurt/web torn
+says err "; 'parallax vdi export hurt/web FILE --skip-errors' saves the rest, and 'parallax store check \
+hurt --data' finds what is damaged"
 [[ ! -e torn ]] || die "a part of the disk has the name of the whole"
+run 5 vdi bench hurt/web --rw read --runtime 1
+says err "; run 'parallax store check hurt' (with --data it reads all data, too)"
 run 5 vdi export hurt/web torn --skip-errors --json
 says err "2 MiB in 3 ranges could not be read"
 python3 -c '
@@ -271,6 +275,34 @@ says out "20480"
 [[ $? == 5 ]] || die "another exit status"
 says err "lost: offset 20480, length 8192"
 same stream readable
+
+step "a block device: one that is too small is not begun, of a larger one a note says what stays"
+head -c 16M /dev/urandom >device
+if loop=$(losetup --find --show device 2>losetup.err); then
+    trap 'losetup --detach "$loop"; rm -rf "$DIR"' EXIT
+    cp device unchanged
+    run 0 vdi import image demo/web --force
+    run 0 vdi create demo/large --size 17M
+    run 0 vdi create demo/small --size 1M
+    for path in "$loop" -; do
+        timeout 60 "$PARALLAX" vdi export demo/large $path --force >"$([[ $path != - ]] && echo out || echo "$loop")" 2>err
+        [[ $? == 6 ]] || die "another exit status"
+        same device unchanged
+        says err "has room for 16777216 bytes, and the copy has 17825792; nothing was written"
+    done
+    run 0 vdi export demo/small "$loop" --force
+    says err "$loop is larger than the copy: what it holds in its last 15728640 bytes stays"
+    head -c 1M /dev/zero >expected
+    tail -c 15M unchanged >>expected
+    same device expected
+    run 0 vdi export demo/web "$loop" --force
+    grep -q "is larger than" err && die "it is not larger"
+    same device image
+    losetup --detach "$loop"
+    trap 'rm -rf "$DIR"' EXIT
+else
+    part_skipped "an export to a block device: no loop device: $(<losetup.err)"
+fi
 
 step "a copy of the registry replaces nothing without a word, and no volume at all"
 run 0 store format reg --volume "$DIR/reg.plx" --size 64M
