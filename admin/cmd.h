@@ -34,6 +34,8 @@ int plx_cmd_store_or_volumes(struct plx_cli *cli, struct plx_name *ret_name,
 /* Whether a path can be the volume that is asked for; *ret_made: a file that is still to be made.
  */
 int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bool *ret_made);
+/* Refuses --size for a path that is no file, where no file is made. */
+int plx_cmd_volume_whole(struct plx_cli *cli, const char *path);
 /* The fault of a volume with fewer bytes than the store has there. */
 int plx_cmd_volume_cut_off(struct plx_cli *cli, const char *path, uint64_t bytes,
                            uint64_t store_bytes);

@@ -193,7 +193,7 @@ static int take_over(struct plx_cli *cli, struct plx_known *known, const char *f
     const struct plx_founding_import options = {
         .from = from, .dry_run = dry_run, .patience = patience};
 
-    plx_progress_begin(&progress, cli, "watching for some seconds whether a host is alive", 0);
+    plx_progress_begin(&progress, cli, "watching for up to ten seconds whether a host is alive", 0);
     progress.plain = true;
     plx_progress_show(&progress, 0);
     rc = cli->count ? plx_founding_take_over(cli->state_dir, known->name, from, dry_run, patience,

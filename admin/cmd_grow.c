@@ -4,6 +4,7 @@
  * host are notified; one that cannot be reached notices the new space when it needs an extent.
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "cmd.h"
 #include "output.h"
@@ -55,8 +56,30 @@ static void tell_sealed(struct plx_cli *cli, const char *store, const struct plx
                      grown->sealed[i], store);
 }
 
-static void print_grown(struct plx_cli *cli, const char *store, const struct plx_grown *grown,
-                        unsigned told)
+/* path: of 'store add-volume', which the store has already; NULL: of 'store grow'. */
+static void tell_nothing_added(struct plx_cli *cli, const char *store, const char *path,
+                               const char *size)
+{
+    struct plx_known_place place = {0};
+    struct plx_known known = {0};
+    struct plx_paths *paths;
+    unsigned v = 0;
+
+    if (path && plx_session_paths(cli, &paths) == 0 &&
+        plx_known_get(paths, store, &known, NULL) == 0 &&
+        plx_known_at(&known, 1, NULL, path, &place, NULL) == 0 && place.known)
+        while (v < known.volumes && strcmp(known.volume[v], place.path) != 0)
+            v++;
+    if (place.known && v < known.volumes)
+        plx_out_note(cli, "%s is volume %u of store %s already (%s); nothing was added", path, v,
+                     store, place.path);
+    else
+        plx_out_note(cli, "%s has all there is already: %s", store, size);
+    plx_known_done(&known);
+}
+
+static void print_grown(struct plx_cli *cli, const char *store, const char *path,
+                        const struct plx_grown *grown, unsigned told)
 {
     bool dry = plx_cli_get(cli, "dry-run") != NULL;
     struct plx_store_info info = {0};
@@ -72,7 +95,7 @@ static void print_grown(struct plx_cli *cli, const char *store, const struct plx
                      "it %s written again",
                      store, dry ? "would be" : "is");
     if (!grown->added)
-        plx_out_note(cli, "%s has all there is already: %s", store, size);
+        tell_nothing_added(cli, store, path, size);
     else
         plx_out_note(cli, "%s %s by %s to %s", store, dry ? "would grow" : "grew", added, size);
     tell_stays(cli, store, &info, grown->registry_stays);
@@ -98,7 +121,7 @@ static int grow(struct plx_cli *cli, const char *store, const struct plx_attach_
     tell_sealed(cli, store, &grown);
     if (rc || (!growth->how.dry_run && (rc = tell(cli, store, &told))))
         return rc;
-    print_grown(cli, store, &grown, told);
+    print_grown(cli, store, growth->path, &grown, told);
     return 0;
 }
 
@@ -125,7 +148,8 @@ int plx_cmd_store_add_volume(struct plx_cli *cli)
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
         (rc = plx_cli_size(cli, "size", &size)) ||
-        (rc = plx_cmd_volume_look(cli, growth.path, size, &made)))
+        (rc = plx_cmd_volume_look(cli, growth.path, size, &made)) ||
+        (!made && (rc = plx_cmd_volume_whole(cli, growth.path))))
         return rc;
     if (made && growth.how.dry_run)
         return plx_cli_usage(cli, "--dry-run looks at a volume that exists, and %.150s does not",

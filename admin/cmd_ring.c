@@ -99,6 +99,8 @@ static int look_at_paths(struct plx_cli *cli, uint64_t size, struct plx_host_rin
         rc = plx_cmd_volume_look(cli, options->path[i], size, &made);
         any |= made;
     }
+    for (unsigned i = 0; i < options->members && !rc && !any; i++)
+        rc = plx_cmd_volume_whole(cli, options->path[i]);
     options->create_bytes = any ? size : 0;
     return rc;
 }

@@ -34,6 +34,8 @@ static int read_options(struct plx_cli *cli, struct plx_host_ring_repair *how)
         rc = plx_cli_usage(cli, "a ring lies on this host's own disks: a file or a block device");
     if (!rc && how->with)
         rc = plx_cmd_volume_look(cli, how->with, size, &made);
+    if (!rc && how->with && !made)
+        rc = plx_cmd_volume_whole(cli, how->with);
     how->create_bytes = made ? size : 0;
     return rc;
 }

@@ -12,13 +12,16 @@
 #include "ring_hints.h"
 #include "registry/embedded.h"
 
+#define SHUT_NAMED 3u
+
 struct scan {
     struct plx_cli *cli;
     struct plx_paths *paths;
     json_t *rows;
     struct plx_fault first; /* what could not be read, or went back; code 0: nothing */
     const json_t *first_row;
-    unsigned shut; /* devices that this user may not open */
+    unsigned shut; /* devices that this user may not open, and the first of them */
+    char shut_names[100];
 };
 
 /* What its volume 0, at this path, says of a store. */
@@ -272,6 +275,15 @@ static bool scan_ring(struct scan *scan, const char *path, bool named)
     return true;
 }
 
+static void add_shut(struct scan *scan, const char *path)
+{
+    size_t used = strlen(scan->shut_names);
+
+    if (scan->shut++ < SHUT_NAMED && used + strlen(path) + 3 < sizeof scan->shut_names)
+        snprintf(scan->shut_names + used, sizeof scan->shut_names - used, "%s%s", used ? ", " : "",
+                 path);
+}
+
 /* named: by the user; else a device of this machine, which need not hold anything. */
 static void scan_volume(struct scan *scan, const char *path, bool named)
 {
@@ -282,7 +294,8 @@ static void scan_volume(struct scan *scan, const char *path, bool named)
     int rc = probe(path, &info, &bytes, &opened, &scan->cli->fault);
     json_t *row;
 
-    scan->shut += rc == PLX_ERR_PERMISSION;
+    if (rc == PLX_ERR_PERMISSION)
+        add_shut(scan, path);
     if (opened && rc == PLX_ERR_NOT_FOUND && scan_ring(scan, path, named))
         return;
     if (rc && !named && (!opened || rc == PLX_ERR_NOT_FOUND))
@@ -379,8 +392,9 @@ static int print_scan(const struct scan *scan)
                      "files and iscsi:// URLs",
                      scan->shut ? " that could be opened" : " of this machine");
     if (!cli->count && scan->shut)
-        plx_out_note(cli, "%u block device%s could not be opened; %s", scan->shut,
-                     plx_plural(scan->shut),
+        plx_out_note(cli, "%u block device%s could not be opened (%s%s); %s", scan->shut,
+                     plx_plural(scan->shut), scan->shut_names,
+                     scan->shut > SHUT_NAMED ? ", ..." : "",
                      geteuid() ? "look as root" : "'parallax store scan PATH' of one says why");
     return 0;
 }

@@ -100,8 +100,8 @@ int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bo
                             path);
     if (!*ret_made && S_ISREG(st.st_mode) && size && (uint64_t)st.st_size != size)
         return plx_cli_fail(cli, PLX_ERR_EXISTS,
-                            "%.150s exists with %" PRIu64 " byte%s; without --size it is used as "
-                            "it is%s",
+                            "%.150s exists with %" PRIu64 " byte%s, and --size is for a file that "
+                            "is created; leave it out%s",
                             path, (uint64_t)st.st_size, plx_plural((uint64_t)st.st_size),
                             has_several(cli)
                                 ? ", and the others have to be made beforehand ('truncate "
@@ -110,14 +110,30 @@ int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bo
     return 0;
 }
 
-/* Before anything is made. */
+int plx_cmd_volume_whole(struct plx_cli *cli, const char *path)
+{
+    struct stat st;
+
+    if (!plx_cli_get(cli, "size") || (stat(path, &st) == 0 && !S_ISBLK(st.st_mode)))
+        return 0;
+    return plx_cli_usage(cli,
+                         "--size is for a file that is created, and %.150s is used whole: leave "
+                         "it out",
+                         path);
+}
+
+/* Before anything is made. A device may stand beside files that are. */
 static int look_at_volumes(struct plx_cli *cli, struct plx_volumes_given *volumes, uint64_t size)
 {
-    bool made;
+    bool made, any = false;
     int rc = 0;
 
-    for (unsigned i = 0; i < volumes->count && !rc; i++)
+    for (unsigned i = 0; i < volumes->count && !rc; i++) {
         rc = plx_cmd_volume_look(cli, volumes->path[i], size, &made);
+        any |= made;
+    }
+    for (unsigned i = 0; i < volumes->count && !rc && !any; i++)
+        rc = plx_cmd_volume_whole(cli, volumes->path[i]);
     return rc;
 }
 

@@ -100,7 +100,7 @@ int plx_tenancy_refuse_any(const struct plx_tenancy *t, const struct plx_home *h
     char text[PLX_HOST_WORD], word[PLX_HOST_WORD];
     const char *called = plx_host_called(home->host_name, &home->host, text);
 
-    return plx_fault_set(fault, PLX_ERR_INVALID,
+    return plx_fault_set(fault, PLX_ERR_BUSY,
                          "%.150s: nothing was changed: the store belongs to host %s, and --any is "
                          "for one that cannot tell; if host %s is off, say --from %s",
                          t->device->name, called, called,
@@ -113,7 +113,7 @@ int plx_tenancy_refuse_from(const struct plx_tenancy *t, const struct plx_home *
     char text[PLX_HOST_WORD], word[PLX_HOST_WORD];
     const char *called = plx_host_called(home->host_name, &home->host, text);
 
-    return plx_fault_set(fault, PLX_ERR_INVALID,
+    return plx_fault_set(fault, PLX_ERR_BUSY,
                          "%.150s: nothing was changed: the store belongs to host %s, not to "
                          "%.64s; if host %s is off, say --from %s",
                          t->device->name, called, t->options.from, called,

@@ -109,7 +109,7 @@ run 1 store format demo --volume /dev/null/x --size 256M
 says err "check the path"
 echo "not empty" >foreign
 run 4 store format demo --volume "$DIR/foreign" --size 256M
-says err "exists with 10 bytes; without --size"
+says err "exists with 10 bytes, and --size is for a file that is created; leave it out"
 truncate -s 256M foreign
 run 4 store format demo --volume "$DIR/foreign"
 [[ $(head -c 9 foreign) == "not empty" ]] || die "a foreign file was changed"

@@ -271,9 +271,19 @@ run 0 vdi delete places/d1 --yes
 full
 run 0 gc places
 run 0 vdi create places/more --size 4k
-run 0 store add-volume places ./places2 --size 16M
+run 0 store add-volume places places2 --size 16M
 run 0 vdi create places/again --size 4k
 run 0 store info places --json
 (($(json vdi_slots) > slots)) || die "no place came with the volume"
+
+step "a volume that the store has already, by whatever name"
+ln places1 second
+for words in "second 0 $DIR/places1" "./places2 1 $DIR/places2"; do
+    read -r path number place <<<"$words"
+    run 0 store add-volume places "$path" --force
+    [[ $(<err) == "$path is volume $number of store places already ($place); nothing was added" ]] || die "it is not told"
+    run 0 store add-volume places "$path" --json
+    [[ $(json added_bytes) == 0 ]] || die "something was added"
+done
 
 echo "all good"

@@ -138,7 +138,7 @@ for name in "web 1" "\$(touch pwn)" "it's" "" any -x $'a\tb' "$long" "$(printf '
     [[ $(<out) == "$(<odd/host-id)" ]] || die "the host's id is no column"
     for words in "--from gamma" --any; do
         # shellcheck disable=SC2086 # words
-        beta 1 store take-over --volume "$DIR/odd.plx" $words --dry-run
+        beta 4 store take-over --volume "$DIR/odd.plx" $words --dry-run
         says err "is off, say --from $from"
         [[ $(<err) != *"host ,"* && $(<err) != *"host  "* ]] || [[ $name == " "* ]] || die "a host without a name"
     done
@@ -222,10 +222,10 @@ alpha 4 store release demo --dry-run
 says err "belongs to host beta"
 
 step "the operator's word: a host by its right name, that is off"
-alpha 1 store take-over demo --from gamma --i-checked-it-is-off
+alpha 4 store take-over demo --from gamma --i-checked-it-is-off
 says err "if host beta is off, say --from beta"
 says err "to host beta, not to gamma"
-alpha 1 store take-over demo --from gamma --dry-run
+alpha 4 store take-over demo --from gamma --dry-run
 says err "to host beta, not to gamma"
 unchanged alpha store take-over demo --from beta --dry-run
 alpha 4 vdi create demo/late --size 1M
@@ -253,7 +253,7 @@ beta 4 vdi create demo/late --size 1M
 step "whichever host has it: only where the store cannot tell which one that is"
 cp --sparse=always demo.plx before.plx
 for words in "--dry-run" "--i-checked-it-is-off"; do
-    beta 1 store take-over --volume "$DIR/demo.plx" --any $words
+    beta 4 store take-over --volume "$DIR/demo.plx" --any $words
     says err "the store belongs to host alpha, and --any is for one that cannot tell; if host alpha is off, say --from alpha"
     same demo.plx before.plx
 done

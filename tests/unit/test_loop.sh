@@ -28,6 +28,13 @@ opened() {
     [[ $(json open_by) == "$2 $holder on "* ]] || die "it is not in use"
 }
 
+step "--size is for files: of a device it is refused, and not passed over"
+for words in "store format new --volume $loop --force" "store add-volume other $loop" "ring create other $loop"; do
+    # shellcheck disable=SC2086 # words
+    run 2 $words --size 64M
+    says err "--size is for a file that is created, and $loop is used whole: leave it out"
+done
+
 tried=0
 # refused WORDS...
 refused() {

@@ -95,7 +95,7 @@ truncate -s 32M there
 run 3 store format both --volume there --volume fresh
 says err "fresh does not exist; give --size to make a file of that size, or make it beforehand ('truncate -s SIZE PATH') and leave --size out"
 run 4 store format both --volume there --volume fresh --size 64M
-says err "without --size it is used as it is, and the others have to be made beforehand"
+says err "--size is for a file that is created; leave it out, and the others have to be made beforehand"
 truncate -s 64M fresh
 run 0 store format both --volume there --volume fresh
 run 0 store forget both
