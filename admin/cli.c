@@ -651,6 +651,22 @@ int plx_cli_help(struct plx_cli *cli, const char *noun, const char *verb)
 
 /* ---- Completion ---- */
 
+static void print_values(const struct plx_option *options)
+{
+    for (; options && options->name; options++)
+        if (options->value)
+            printf("--%s %s\n", options->name, options->value);
+}
+
+/* What the words behind the command are: how many words it has itself, its arguments, and the
+ * options that take a value. */
+static void print_usage(const struct plx_command *command)
+{
+    printf("%d\n%s\n", command->verb ? 2 : 1, command->arguments ? command->arguments : "");
+    print_values(command->options);
+    print_values(everywhere);
+}
+
 int plx_cli_complete(const struct plx_cli *cli)
 {
     const char *const *words = cli->arguments;
@@ -659,6 +675,11 @@ int plx_cli_complete(const struct plx_cli *cli)
 
     if (count)
         command = find_command(cli, words[0], count > 1 ? words[1] : NULL);
+    if (plx_cli_get(cli, "usage")) {
+        if (command && (count > 1 || !command->verb))
+            print_usage(command);
+        return 0;
+    }
     if (!count || (count == 1 && command && command->verb)) {
         const char *previous = "";
         for (const struct plx_command *c = cli->commands; c->noun; c++) {

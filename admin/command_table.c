@@ -683,6 +683,7 @@ const struct plx_command plx_commands[] = {
      "help vdi create",
      NULL, plx_cmd_help},
     {"version", NULL, NULL, "Show the version.", NULL, "version", NULL, plx_cmd_version},
-    {"__complete", NULL, "[WORD] [WORD]", NULL, NULL, NULL, NULL, plx_cmd_complete},
+    {"__complete", NULL, "[WORD] [WORD]", NULL, NULL, NULL,
+     OPTIONS({"usage", NULL, "what the words behind the command are"}), plx_cmd_complete},
     {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL},
 };
