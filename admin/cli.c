@@ -100,36 +100,6 @@ static const char *list_words(const struct plx_cli *cli, const char *noun, char 
     return list;
 }
 
-/* "; did you mean 'WORD'?", of the nouns or of a noun's verbs; or nothing. */
-static const char *suggest_word(const struct plx_cli *cli, const char *noun, const char *typed,
-                                char *text, size_t size)
-{
-    *text = 0;
-    for (const struct plx_command *c = cli->commands; c->noun && !*text; c++) {
-        const char *word = noun ? c->verb : c->noun;
-
-        if (!is_hidden(c) && (!noun || !strcmp(noun, c->noun)) && plx_text_is_near(typed, word))
-            snprintf(text, size, "; did you mean '%s'?", word);
-    }
-    return text;
-}
-
-static const char *suggest_option(const struct plx_command *command, const char *typed, char *text,
-                                  size_t size)
-{
-    const struct plx_option *lists[] = {command ? command->options : NULL, everywhere};
-    char name[40];
-
-    *text = 0;
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(typed + strspn(typed, "-"), "="),
-             typed + strspn(typed, "-"));
-    for (size_t i = 0; i < sizeof lists / sizeof *lists && !*text; i++)
-        for (const struct plx_option *o = lists[i]; o && o->name && !*text; o++)
-            if (plx_text_is_near(name, o->name))
-                snprintf(text, size, "; did you mean '--%s'?", o->name);
-    return text;
-}
-
 static int wrong_words(struct plx_cli *cli, const char *noun, const char *verb)
 {
     char list[200], nearest[60];
@@ -139,11 +109,11 @@ static int wrong_words(struct plx_cli *cli, const char *noun, const char *verb)
         return plx_cli_usage(cli, "no command given: %s", list);
     if (!cli->noun)
         return plx_cli_usage(cli, "unknown command '%.80s': there are %s%s", noun, list,
-                             suggest_word(cli, NULL, noun, nearest, sizeof nearest));
+                             plx_cli_guess_word(cli, NULL, noun, nearest, sizeof nearest));
     if (!verb)
         return plx_cli_usage(cli, "'%.40s' needs a verb: %s", noun, list);
     return plx_cli_usage(cli, "unknown command '%.40s %.80s': '%.40s' has %s%s", noun, verb, noun,
-                         list, suggest_word(cli, noun, verb, nearest, sizeof nearest));
+                         list, plx_cli_guess_word(cli, noun, verb, nearest, sizeof nearest));
 }
 
 static const struct plx_option *find_option(const struct plx_option *options, const char *name,
@@ -236,8 +206,9 @@ static int take_option(struct plx_cli *cli, int argc, char **argv, int *at)
         length > 2 && name[1] == '-' ? find_any_option(cli->command, name + 2, length - 2) : NULL;
 
     if (!option) /* CLI-1 */
-        return plx_cli_usage(cli, "unknown option '%.80s'%s", word,
-                             suggest_option(cli->command, word, nearest, sizeof nearest));
+        return plx_cli_usage(
+            cli, "unknown option '%.80s'%s", word,
+            plx_cli_guess_option(cli->command, everywhere, word, nearest, sizeof nearest));
     const char *value = equals ? equals + 1 : "";
     if (!option->value && equals)
         return plx_cli_usage(cli, "--%s takes no value", option->name);
@@ -298,6 +269,22 @@ static int find_words(struct plx_cli *cli, int argc, char **argv, int *ret_noun,
     return 0;
 }
 
+/* There is no command: what is wrong with an option goes first. */
+static int wrong_options(struct plx_cli *cli, int argc, char **argv)
+{
+    int rc = 0;
+
+    for (int i = 1; i < argc && !rc && strcmp(argv[i], "--"); i++)
+        if (argv[i][0] == '-' && argv[i][1])
+            rc = take_option(cli, argc, argv, &i);
+    return rc ? rc : wrong_words(cli, NULL, NULL);
+}
+
+static const char *size_not_given(const struct plx_cli *cli)
+{
+    return plx_cli_has(cli, "size") && !plx_cli_get(cli, "size") ? "size" : NULL;
+}
+
 static bool wants_help(int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
@@ -319,6 +306,7 @@ int plx_cli_parse(struct plx_cli *cli, const struct plx_command *commands, int a
 {
     unsigned min, max;
     bool options_end = false;
+    char nearest[60];
     int noun, verb, rc = 0;
 
     cli->commands = commands;
@@ -336,7 +324,7 @@ int plx_cli_parse(struct plx_cli *cli, const struct plx_command *commands, int a
         return rc;
     }
     if (!cli->command)
-        return wrong_words(cli, noun ? argv[noun] : NULL, NULL);
+        return noun ? wrong_words(cli, argv[noun], NULL) : wrong_options(cli, argc, argv);
     count_arguments(cli->command->arguments, &min, &max);
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
@@ -355,7 +343,12 @@ int plx_cli_parse(struct plx_cli *cli, const struct plx_command *commands, int a
         } else if ((rc = refuse_password(cli, word))) {
             return rc;
         } else if (cli->count == max || cli->count == PLX_ARGUMENTS_MAX) {
-            return plx_cli_usage(cli, "one argument too many: '%.80s'", word);
+            return plx_cli_usage(
+                cli, "one argument too many: '%.80s'%s", word,
+                plx_cli_guess_value(size_not_given(cli), word, nearest, sizeof nearest));
+        } else if (!*word) {
+            return plx_cli_usage(cli, "an argument is empty; it takes: %s",
+                                 cli->command->arguments);
         } else {
             cli->arguments[cli->count++] = word;
         }

@@ -98,6 +98,16 @@ int plx_cli_help(struct plx_cli *cli, const char *noun, const char *verb);
 /* Prints what may follow the arguments, one a line: for the shell's completion. */
 int plx_cli_complete(const struct plx_cli *cli);
 
+/* "; did you mean 'WORD'?", or nothing: of the nouns, or of a noun's verbs; of the options of a
+ * command, if there is one, and of all; of a size without its option, where there is one that is
+ * not given. Returns text. */
+const char *plx_cli_guess_word(const struct plx_cli *cli, const char *noun, const char *typed,
+                               char *text, size_t size);
+const char *plx_cli_guess_option(const struct plx_command *command,
+                                 const struct plx_option *everywhere, const char *typed, char *text,
+                                 size_t size);
+const char *plx_cli_guess_value(const char *option, const char *typed, char *text, size_t size);
+
 /* The last value given, "" for a switch, NULL when not given. */
 const char *plx_cli_get(const struct plx_cli *cli, const char *option);
 /* Whether the command has the option at all. */

@@ -12,6 +12,7 @@ struct account {
     struct plx_registry_vdi row; /* of the one disk that was asked for */
     struct plx_progress progress;
     struct plx_usage usage;
+    const struct plx_usage_vdi **sorted; /* its disks, by name */
 };
 
 /* ---- Reading ---- */
@@ -113,12 +114,30 @@ static bool is_asked_for(const struct account *a, const struct plx_usage_vdi *vd
     return !*a->name.vdi || vdi->slot == a->row.slot;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(const struct plx_usage_vdi *const *)a)->name,
+                  (*(const struct plx_usage_vdi *const *)b)->name);
+}
+
+/* As all lists have them; the account has them by families. */
+static int sort_vdis(struct account *a)
+{
+    a->sorted = calloc(a->usage.vdi_count + 1, sizeof *a->sorted);
+    if (!a->sorted)
+        return plx_cli_fail(a->cli, PLX_ERR_NOMEM, "out of memory");
+    for (uint32_t i = 0; i < a->usage.vdi_count; i++)
+        a->sorted[i] = &a->usage.vdis[i];
+    qsort(a->sorted, a->usage.vdi_count, sizeof *a->sorted, by_name);
+    return 0;
+}
+
 static json_t *list_vdis(const struct account *a)
 {
     json_t *vdis = json_array();
 
     for (uint32_t i = 0; i < a->usage.vdi_count; i++) {
-        const struct plx_usage_vdi *vdi = &a->usage.vdis[i];
+        const struct plx_usage_vdi *vdi = a->sorted[i];
         json_t *object = json_pack("{s:o,s:s,s:b}", "name", full_name(a, vdi), "state",
                                    vdi->space.busy ? "busy"
                                    : vdi->open     ? "open"
@@ -255,9 +274,12 @@ int plx_cmd_du(struct plx_cli *cli)
         return rc;
     if ((rc = take_account(&a)))
         return rc == PLX_ERR_CORRUPT ? name_lost(cli, a.name.store) : rc;
-    print(&a);
+    if (!(rc = sort_vdis(&a)))
+        print(&a);
+    free(a.sorted);
     plx_usage_done(&a.usage);
-    return slash ? 0
-                 : plx_cmd_look_at_lost(cli, a.name.store,
-                                        ": what they used counts as garbage here, and is kept");
+    return slash || rc
+               ? rc
+               : plx_cmd_look_at_lost(cli, a.name.store,
+                                      ": what they used counts as garbage here, and is kept");
 }

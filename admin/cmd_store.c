@@ -405,6 +405,7 @@ static const struct plx_column info_columns[] = {
     {"unused_extents", "  unused", PLX_COLUMN_NUMBER},
     {"data_extents", "  data", PLX_COLUMN_NUMBER},
     {"metadata_extents", "  metadata", PLX_COLUMN_NUMBER},
+    {"system_extents", "  of the store itself", PLX_COLUMN_NUMBER},
     {"sealed_extents", "  damaged or gone back", PLX_COLUMN_NUMBER},
     {"registry_bytes", "Registry", PLX_COLUMN_SIZE},
     {"registry_used_bytes", "  used", PLX_COLUMN_SIZE},
@@ -482,12 +483,13 @@ int plx_cmd_store_info(struct plx_cli *cli)
                                "block_size", (json_int_t)block);
     json_object_update_new(
         object,
-        json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "extent_bytes",
+        json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "extent_bytes",
                   (json_int_t)(info.extent_blocks * block), "extents", (json_int_t)info.extents,
                   "unused_extents", (json_int_t)extents.unused, "data_extents",
                   (json_int_t)extents.data, "metadata_extents", (json_int_t)extents.meta,
-                  "sealed_extents", (json_int_t)extents.disbelieved, "vdis", (json_int_t)vdi_count,
-                  "vdi_slots", (json_int_t)info.vdi_slots, "open_by", open_by));
+                  "system_extents", (json_int_t)extents.system, "sealed_extents",
+                  (json_int_t)extents.disbelieved, "vdis", (json_int_t)vdi_count, "vdi_slots",
+                  (json_int_t)info.vdi_slots, "open_by", open_by));
     if (registry_pages)
         json_object_update_new(object, json_pack("{s:I,s:I}", "registry_bytes",
                                                  (json_int_t)(registry_pages * PLX_BLOCK_SIZE),

@@ -238,7 +238,10 @@ static void svg_row(FILE *file, const struct timeline *t, double top, bool snaps
                     "<rect x=\"%u\" y=\"%.1f\" width=\"7\" height=\"%.1f\" fill=\"%s\">"
                     "<title>%" PRIu64 " %s</title></rect>\n",
                     20 + 8 * i, top + 100 - height, height, snapshots ? "#4a7a4a" : "#3465a4",
-                    value, snapshots ? "snapshots" : "blocks of 4 KiB");
+                    value,
+                    snapshots    ? (value == 1 ? "snapshot" : "snapshots")
+                    : value == 1 ? "block of 4 KiB"
+                                 : "blocks of 4 KiB");
     }
 }
 

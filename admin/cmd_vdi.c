@@ -45,9 +45,14 @@ static const struct plx_column list_columns[] = {
 
 int plx_cmd_check_size(struct plx_cli *cli, uint64_t bytes, uint32_t sector_size)
 {
-    if (bytes < PLX_VDI_SIZE_MIN || bytes > PLX_VDI_SIZE_MAX)
+    char size[16];
+
+    if (bytes < PLX_VDI_SIZE_MIN)
         return plx_cli_usage(cli, "a virtual disk has 4k to 256T, not %" PRIu64 " byte%s", bytes,
                              plx_plural(bytes));
+    if (bytes > PLX_VDI_SIZE_MAX)
+        return plx_cli_usage(cli, "a virtual disk has 4k to 256T, not %s (%" PRIu64 " bytes)",
+                             plx_text_size(bytes, size), bytes);
     if (bytes % sector_size)
         return plx_cli_usage(cli, "%" PRIu64 " bytes are no multiple of the sector size %" PRIu32,
                              bytes, sector_size);
@@ -395,13 +400,19 @@ static int take_new_name(struct plx_cli *cli, const char *store, struct plx_name
 
 int plx_cmd_vdi_rename(struct plx_cli *cli)
 {
+    struct plx_registry_vdi row;
     struct plx_name name, now;
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
         (rc = take_new_name(cli, name.store, &now)) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
-        (rc = plx_cmd_lun_check_none(cli, &name)) ||
+        (rc = plx_session_vdi_row(cli, &name, &row)))
+        return rc;
+    if (strcmp(name.vdi, now.vdi) == 0)
+        return plx_cli_fail(cli, PLX_ERR_EXISTS, "%s/%.200s is called so already; give a new name",
+                            name.store, name.vdi);
+    if ((rc = plx_cmd_lun_check_none(cli, &name)) ||
         (rc = plx_session_vdi_rename(cli, &name, now.vdi)))
         return rc;
     plx_out_note(cli, "%s/%s is called %s/%s now", name.store, name.vdi, now.store, now.vdi);
@@ -511,6 +522,9 @@ int plx_cmd_vdi_delete(struct plx_cli *cli)
     struct plx_name name;
     int rc;
 
+    if (strchr(cli->arguments[0], '@'))
+        return plx_cli_usage(cli, "%.200s is a snapshot; 'parallax snap delete' deletes those",
+                             cli->arguments[0]);
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
         (rc = plx_session_open(cli, name.store, dry ? PLX_SESSION_READ : PLX_SESSION_WRITE)) ||
         (rc = plx_session_vdi_row(cli, &name, &row)))

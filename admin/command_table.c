@@ -153,7 +153,8 @@ const struct plx_command plx_commands[] = {
     {"store", "forget", "STORE",
      "Remove a store from the list of known stores; its volumes are not touched.",
      "'store import' undoes this, with --read-only if another host has the store. Refused while a "
-     "handler or a command of this host has it open.",
+     "handler or a command of this host has it open. A store that is not wanted any more is gone "
+     "for good once its files are deleted, or the first 64 KiB of its devices are overwritten.",
      "store forget demo", NULL, plx_cmd_store_forget},
     {"store", "rebuild-registry", "[STORE]", "Rebuild the registry of a store from the store.",
      "Reads a damaged registry back from the store. Give the store, or every volume if it is not "

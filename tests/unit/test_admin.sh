@@ -36,6 +36,27 @@ guess list vdi lits
 guess snap sanp list
 guess --columns vdi list --colums x
 guess --json store info --jsn
+guess delete vdi rm
+guess list snap ls
+guess forget store remove
+guess rewind snap rollback
+guess rewind rollback
+guess snap snapshot
+guess "vdi clone" clone
+guess "--size 10G" vdi create demo/web 10G
+for words in -V -x "--wait 1 -x"; do
+    # shellcheck disable=SC2086 # words
+    run 2 $words
+    says err "unknown option '-"
+done
+run 2 --state-dir
+says err "--state-dir needs a value: DIR"
+run 2 vdi export demo/web ""
+says err "an argument is empty; it takes: STORE/VDI[@SNAPSHOT] FILE"
+run 2 vdi delete demo/web@one
+says err "demo/web@one is a snapshot; 'parallax snap delete' deletes those"
+run 2 vdi create demo/web --size 300T
+says err "a virtual disk has 4k to 256T, not 300 TiB (329853488332800 bytes)"
 run 2 help frobnicate
 says err "no help on 'frobnicate': there are store, vdi, "
 run 2 store list --json=yes

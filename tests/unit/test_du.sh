@@ -26,6 +26,8 @@ adds_up() {
     leaked=$(json leaked_blocks)
     ((garbage == leaked * 4096)) || die "$garbage bytes of garbage, but $leaked blocks leaked"
     run 0 store info demo --json
+    (($(json unused_extents) + $(json data_extents) + $(json metadata_extents) + $(json system_extents) == $(json extents))) ||
+        die "some extents are of no kind"
     ((used + garbage == $(json used_bytes) - $(json system_bytes) - 2 * 4096 * ($(json data_extents) + $(json metadata_extents)))) ||
         die "$used + $garbage bytes, but $(json used_bytes) in use"
 }
@@ -105,6 +107,17 @@ step "a whole family at once"
 for vdi in base outer; do run 0 vdi delete demo/$vdi --yes; done
 [[ $(freed) == "$less" ]] || die "not what the family had"
 adds_up
+
+step "disks come in the order of their names"
+run 0 vdi create demo/zero --size 1M
+run 0 vdi create demo/aaa --size 1M
+run 0 du demo --json
+python3 -c '
+import json
+names = [vdi["name"] for vdi in json.load(open("out"))["vdis"]]
+assert len(names) > 2 and names == sorted(names), names' || die "another order"
+for disk in zero aaa; do run 0 vdi delete demo/$disk --yes; done
+run 0 gc demo
 
 step "snapshots"
 run 0 snap create demo/alone

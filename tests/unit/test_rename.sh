@@ -51,7 +51,10 @@ step "refused"
 run 4 vdi rename demo/web test
 says err "demo/test exists already"
 run 4 vdi rename demo/web web
+says err "demo/web is called so already; give a new name"
 run 3 vdi rename demo/none other
+run 3 vdi rename demo/none test
+says err "demo/none"
 run 2 vdi rename demo/web other/web
 says err "stays in its store: demo"
 run 2 vdi rename demo/web 'a@b'

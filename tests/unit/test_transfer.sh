@@ -285,7 +285,7 @@ if loop=$(losetup --find --show device 2>losetup.err); then
     run 0 vdi create demo/large --size 17M
     run 0 vdi create demo/small --size 1M
     for path in "$loop" -; do
-        timeout 60 "$PARALLAX" vdi export demo/large $path --force >"$([[ $path != - ]] && echo out || echo "$loop")" 2>err
+        timeout 60 "$PARALLAX" vdi export demo/large "$path" --force >"$([[ $path != - ]] && echo out || echo "$loop")" 2>err
         [[ $? == 6 ]] || die "another exit status"
         same device unchanged
         says err "has room for 16777216 bytes, and the copy has 17825792; nothing was written"

@@ -421,7 +421,7 @@ for words in "store check one" "store info one" "du one" "du one/web@good..odd" 
 done
 : >byte && printf x >byte
 one 4 store format byte --volume "$DIR/byte" --size 64M
-says err "with 1 byte;"
+says err "with 1 byte,"
 
 step "what a terminal would obey is escaped"
 plain() { # FILE: nothing but printable characters, line ends and whole UTF-8
