@@ -100,6 +100,7 @@ run 0 cdp timeline demo/web --last 1s --json
 run 2 cdp timeline demo/web --last soon
 run 0 cdp timeline demo/web --svg web.svg
 python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse("web.svg")' || die "the drawing is no XML"
+grep -E '<title>1 (snapshots|blocks)' web.svg && die "one is not many"
 run 3 cdp timeline demo/web --svg "$DIR/nowhere/web.svg"
 
 step "deleting snapshots: words"
