@@ -280,6 +280,15 @@ static int describe_used(struct plx_cli *cli, const struct plx_registry_vdi *vdi
     return rc == PLX_ERR_NOT_FOUND ? 0 : rc;
 }
 
+/* Another disk may have its slot by now. */
+static bool went_meanwhile(struct plx_cli *cli, const struct plx_registry_vdi *vdi)
+{
+    struct plx_registry_vdi now = {0};
+    int rc = plx_registry_vdi_get_by_id(cli->session.registry, vdi->id, &now);
+
+    return rc == PLX_ERR_NOT_FOUND || (!rc && now.deleted);
+}
+
 static void describe_setting(struct plx_cli *cli, const struct plx_registry_vdi *vdi, json_t *row)
 {
     enum plx_ring_setting use;
@@ -310,7 +319,7 @@ static void list_vdis(struct plx_cli *cli, const char *store, const struct plx_r
         else
             json_object_set_new(row, "used_bytes", json_null());
         plx_table_row(table, row);
-        if (rc && !unusable++) {
+        if (rc && !went_meanwhile(cli, &vdis[v]) && !unusable++) {
             *ret_first = cli->fault;
             ret_first->code = rc;
         }
@@ -450,25 +459,67 @@ int plx_cmd_vdi_resize(struct plx_cli *cli)
     return cli->json ? plx_cmd_vdi_print(cli, &name) : 0;
 }
 
+/* The disks that were cloned from one that goes: they stay. */
+static int list_clones(struct plx_cli *cli, const struct plx_name *name,
+                       const struct plx_registry_vdi *row, json_t *clones)
+{
+    struct plx_registry_store store;
+    struct plx_registry_vdi *vdis = NULL;
+    size_t count = 0;
+    int rc;
+
+    plx_session_row(cli, &store);
+    rc = plx_registry_vdi_list(cli->session.registry, store.id, false, NULL, 0, &vdis, &count);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(vdis[i].parent, row->id) == 0)
+            json_array_append_new(clones, json_sprintf("%s/%s", name->store, vdis[i].name));
+    free(vdis);
+    return rc ? plx_session_registry_fault(cli, rc) : 0;
+}
+
 /* What goes, or would go. */
 static int describe_deletion(struct plx_cli *cli, const struct plx_name *name,
                              const struct plx_registry_vdi *row, bool dry, json_t **ret_object)
 {
     struct plx_registry_label *list = NULL;
-    json_t *labels;
+    json_t *labels, *clones = json_array();
     size_t count = 0;
-    int rc = plx_registry_label_list(cli->session.registry, row->id, &list, &count);
+    int rc = list_clones(cli, name, row, clones);
 
-    if (rc)
-        return plx_session_registry_fault(cli, rc);
+    if (!rc && (rc = plx_registry_label_list(cli->session.registry, row->id, &list, &count)))
+        plx_session_registry_fault(cli, rc);
+    if (rc) {
+        json_decref(clones);
+        return rc;
+    }
     labels = json_array();
     for (size_t i = 0; i < count; i++)
         json_array_append_new(labels, json_string(list[i].name));
     free(list);
-    *ret_object =
-        json_pack("{s:o,s:b,s:I,s:o}", "name", json_sprintf("%s/%s", name->store, name->vdi),
-                  "deleted", !dry, "size_bytes", (json_int_t)row->size_bytes, "labels", labels);
+    *ret_object = json_pack(
+        "{s:o,s:b,s:I,s:o,s:o}", "name", json_sprintf("%s/%s", name->store, name->vdi), "deleted",
+        !dry, "size_bytes", (json_int_t)row->size_bytes, "labels", labels, "clones", clones);
     return 0;
+}
+
+#define CLONES_NAMED 3u
+
+/* "; its clones A, B stay", or nothing. */
+static const char *name_clones(const json_t *clones, char *text, size_t size)
+{
+    size_t count = json_array_size(clones), used;
+
+    *text = 0;
+    if (!count)
+        return text;
+    used = (size_t)snprintf(text, size, "; its clone%s", plx_plural(count));
+    for (size_t i = 0; i < count && i < CLONES_NAMED; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s %.90s", i ? "," : "",
+                                 json_string_value(json_array_get(clones, i)));
+    if (count > CLONES_NAMED)
+        used += (size_t)snprintf(text + used, size - used, " and %zu more", count - CLONES_NAMED);
+    snprintf(text + used, size - used, " stay%s", count == 1 ? "s" : "");
+    return text;
 }
 
 /* Of --dry-run. A disk that somebody has open is not deleted. */
@@ -476,7 +527,7 @@ static int say_what_goes(struct plx_cli *cli, const struct plx_name *name,
                          const struct plx_registry_vdi *row)
 {
     json_t *user = plx_session_vdi_user(cli, row), *object = NULL;
-    char size[16];
+    char size[16], clones[400];
     int rc;
 
     if (user) {
@@ -485,9 +536,10 @@ static int say_what_goes(struct plx_cli *cli, const struct plx_name *name,
     } else if ((rc = describe_deletion(cli, name, row, true, &object)) == 0) {
         plx_out_note(cli,
                      "%s/%s (%s) would be deleted with all its snapshots, %zu of them with a "
-                     "label; nothing was changed",
+                     "label%s; nothing was changed",
                      name->store, name->vdi, plx_text_size(row->size_bytes, size),
-                     json_array_size(json_object_get(object, "labels")));
+                     json_array_size(json_object_get(object, "labels")),
+                     name_clones(json_object_get(object, "clones"), clones, sizeof clones));
         plx_out_done(cli, object);
     }
     json_decref(user);

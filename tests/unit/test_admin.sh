@@ -319,9 +319,9 @@ says err "--yes"
 run 4 vdi delete demo/image --json
 grep -q '"code": *"UNCONFIRMED"' err || die "what is not confirmed counts as in use"
 run 0 vdi delete demo/image --dry-run
-says err "demo/image (20 MiB) would be deleted with all its snapshots, 2 of them with a label; nothing was changed"
+says err "demo/image (20 MiB) would be deleted with all its snapshots, 2 of them with a label; its clone demo/clone stays; nothing was changed"
 run 0 vdi delete demo/image --dry-run --json
-[[ $(json deleted) == false && $(json labels 0) == first ]] || die "not what would be deleted"
+[[ $(json deleted) == false && $(json labels 0) == first && $(json clones) == '["demo/clone"]' ]] || die "not what would be deleted"
 run 0 vdi info demo/image
 run 0 vdi delete demo/image --yes
 run 3 vdi delete demo/image --dry-run
