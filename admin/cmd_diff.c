@@ -85,8 +85,7 @@ int plx_cmd_diff(struct plx_cli *cli)
     rc = plx_instants_open(cli, &instants);
     if (!rc)
         rc = summary ? print_sum(cli, &instants) : print_ranges(cli, &instants);
-    plx_instants_close(cli, &instants);
-    return rc;
+    return plx_instants_close(cli, &instants, rc);
 }
 
 /* ---- find --------------------------------------------------------------------------------- */

@@ -146,6 +146,6 @@ int plx_cmd_vdi_export_diff(struct plx_cli *cli)
         rc = rc ? rc : write_stream(&export, &instants);
         rc = plx_output_close(&export.output, rc);
     }
-    plx_instants_close(cli, &instants);
+    rc = plx_instants_close(cli, &instants, rc);
     return rc ? rc : print_export(&export, &instants);
 }

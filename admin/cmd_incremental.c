@@ -245,6 +245,7 @@ static int compare_with_base(struct diff_import *import)
     if (!(rc = open_base(import, &base)) &&
         !(rc = plx_session_instant_open(cli, &import->name, &newest)))
         rc = plx_vdi_diff(base, newest, stop_at_first, &import->dirty, &cli->fault);
+    rc = plx_session_name_moved(cli, newest, rc);
     plx_session_instant_close(cli, newest);
     plx_session_instant_close(cli, base);
     return rc;

@@ -84,6 +84,7 @@ static int print_difference(struct plx_cli *cli, const struct plx_name *name,
         rc = plx_session_instant_open(cli, &newest, &to_vdi);
     if (!rc)
         rc = plx_diff_sum(cli, from_vdi, to_vdi, &sum);
+    rc = plx_session_name_moved(cli, to_vdi, rc);
     plx_session_instant_close(cli, from_vdi);
     plx_session_instant_close(cli, to_vdi);
     if (rc)

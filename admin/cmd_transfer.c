@@ -470,23 +470,6 @@ static int copy_readable(struct image_export *export, const struct plx_name *nam
                         export->lost_ranges, plx_plural(export->lost_ranges));
 }
 
-/* What is read of a disk at work is of no one moment, and its blocks need not fit what was read of
- * the map before. */
-static int tell_moving(struct plx_cli *cli, const struct plx_name *name)
-{
-    struct plx_fault damage = cli->fault;
-    struct plx_registry_vdi row;
-
-    if (plx_session_vdi_row(cli, name, &row) || !row.owner) {
-        cli->fault = damage;
-        return damage.code;
-    }
-    return plx_cli_fail(cli, PLX_ERR_BUSY,
-                        "%s/%.80s is written meanwhile, so what was read is of no one moment "
-                        "(%.150s); 'parallax snap create %s/%.80s', and export that snapshot",
-                        name->store, name->vdi, damage.text, name->store, name->vdi);
-}
-
 /* What could not be read is a part of the image only. */
 static int tell_skipping(struct plx_cli *cli, const struct plx_name *name)
 {
@@ -521,8 +504,7 @@ int plx_cmd_vdi_export(struct plx_cli *cli)
         return copy_readable(&export, &name, info.size_bytes);
     if (!rc)
         rc = copy_out(&export, info.size_bytes);
-    if (rc == PLX_ERR_CORRUPT && !*name.snapshot)
-        rc = tell_moving(cli, &name);
+    rc = plx_session_name_moved(cli, cli->session.vdi, rc);
     if (plx_error_is_unreadable(rc))
         rc = tell_skipping(cli, &name);
     bool to_file = export.output.fd > STDOUT_FILENO;

@@ -63,10 +63,13 @@ int plx_instants_open(struct plx_cli *cli, struct plx_instants *instants)
     return rc;
 }
 
-void plx_instants_close(struct plx_cli *cli, struct plx_instants *instants)
+int plx_instants_close(struct plx_cli *cli, struct plx_instants *instants, int rc)
 {
+    rc = plx_session_name_moved(cli, instants->from_vdi, rc);
+    rc = plx_session_name_moved(cli, instants->to_vdi, rc);
     plx_session_instant_close(cli, instants->from_vdi);
     plx_session_instant_close(cli, instants->to_vdi);
+    return rc;
 }
 
 const char *plx_instants_text(const struct plx_name *name, char *text, size_t size)

@@ -16,7 +16,8 @@ struct plx_instants {
 int plx_instants_parse(struct plx_cli *cli, unsigned count, struct plx_instants *ret_instants);
 /* The session is open. */
 int plx_instants_open(struct plx_cli *cli, struct plx_instants *instants);
-void plx_instants_close(struct plx_cli *cli, struct plx_instants *instants);
+/* rc: of what read them; returns it, or why it looks damaged (plx_session_name_moved). */
+int plx_instants_close(struct plx_cli *cli, struct plx_instants *instants, int rc);
 /* "demo/web@17", "demo/web" */
 const char *plx_instants_text(const struct plx_name *name, char *text, size_t size);
 

@@ -460,12 +460,13 @@ int plx_session_vdi_row(struct plx_cli *cli, const struct plx_name *name,
     return rc ? plx_session_registry_fault(cli, rc) : 0;
 }
 
-static const struct plx_attach_vdi_options as_it_is = {.overwrite = -1};
-
-static int open_instant(struct plx_cli *cli, const struct plx_name *name, struct plx_vdi **ret_vdi)
+static int open_instant(struct plx_cli *cli, const struct plx_name *name, bool stands,
+                        struct plx_vdi **ret_vdi)
 {
+    const struct plx_attach_vdi_options options = {.overwrite = -1, .stands = stands};
+
     return plx_attach_vdi_open(cli->session.attach, name->vdi,
-                               *name->snapshot ? name->snapshot : "0", &as_it_is, ret_vdi,
+                               *name->snapshot ? name->snapshot : "0", &options, ret_vdi,
                                &cli->fault);
 }
 
@@ -492,7 +493,7 @@ int plx_session_instant_open(struct plx_cli *cli, const struct plx_name *name,
                              struct plx_vdi **ret_vdi)
 {
     struct plx_vdi_info info;
-    int rc = open_instant(cli, name, ret_vdi);
+    int rc = open_instant(cli, name, false, ret_vdi);
 
     if (!rc && lacks_writes(name, *ret_vdi, &info))
         tell_ring(cli, name, &info);
@@ -507,7 +508,9 @@ int plx_session_image_open(struct plx_cli *cli, const struct plx_name *name, boo
     int rc;
 
     PLX_ASSERT(!s->vdi);
-    rc = open_instant(cli, name, &s->vdi);
+    if (!*name->snapshot)
+        plx_session_ask_for(cli, name);
+    rc = open_instant(cli, name, true, &s->vdi);
     if (rc || !lacks_writes(name, s->vdi, &info))
         return rc;
     if (without_ring) {
@@ -521,6 +524,19 @@ int plx_session_image_open(struct plx_cli *cli, const struct plx_name *name, boo
                         "them",
                         name->store, name->vdi,
                         plx_ring_way(cli->session.paths, name, &info, "snap create", "", way));
+}
+
+int plx_session_name_moved(struct plx_cli *cli, struct plx_vdi *vdi, int rc)
+{
+    const struct plx_fault damage = cli->fault;
+    int moved = rc == PLX_ERR_CORRUPT && vdi
+                    ? plx_attach_vdi_stood_still(cli->session.attach, vdi, &cli->fault)
+                    : 0;
+
+    if (moved == PLX_ERR_BUSY)
+        return moved;
+    cli->fault = damage;
+    return rc;
 }
 
 void plx_session_instant_close(struct plx_cli *cli, struct plx_vdi *vdi)

@@ -122,7 +122,8 @@ int plx_session_vdi_row(struct plx_cli *cli, const struct plx_name *name,
                         struct plx_registry_vdi *ret_row);
 /* Becomes session.vdi, for writing. */
 int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name);
-/* Becomes session.vdi, for who copies it: the snapshot named, or the newest state on the store.
+/* Becomes session.vdi, for who copies it: the snapshot named, or the newest state on the store, of
+ * a disk that nobody has open, and which plx_session_fenced() says stood still (ATTACH-26).
  * RING_AWAY: a ring may have newer writes, and a copy must not lack them unknown to who asked for
  * it. without_ring: it may, with a warning. */
 int plx_session_image_open(struct plx_cli *cli, const struct plx_name *name, bool without_ring);
@@ -132,6 +133,9 @@ int plx_session_vdi_close(struct plx_cli *cli);
 int plx_session_instant_open(struct plx_cli *cli, const struct plx_name *name,
                              struct plx_vdi **ret_vdi);
 void plx_session_instant_close(struct plx_cli *cli, struct plx_vdi *vdi); /* NULL is fine */
+/* Call it with the error of what read an instant (NULL: none): what looks damaged is BUSY where the
+ * newest state was read of a disk that did not stand still (ATTACH-26). */
+int plx_session_name_moved(struct plx_cli *cli, struct plx_vdi *vdi, int rc);
 
 /* parent: the snapshot to clone, or NULL. */
 int plx_session_vdi_create(struct plx_cli *cli, const struct plx_vdi_create_options *options,

@@ -179,7 +179,7 @@ int plx_session_ask_live(struct plx_cli *cli, const struct plx_name *name, const
 
 /* Asks for the disk before it is opened here. A handler that keeps it open for a LUN that has not
  * come (ATTACH-14) gives it up when it is asked. */
-static void ask_for(struct plx_cli *cli, const struct plx_name *name)
+void plx_session_ask_for(struct plx_cli *cli, const struct plx_name *name)
 {
     bool asked;
 
@@ -252,13 +252,13 @@ static int open_drained(struct plx_cli *cli, const struct plx_name *name,
 int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name)
 {
     PLX_ASSERT(!cli->session.vdi);
-    ask_for(cli, name);
+    plx_session_ask_for(cli, name);
     return open_drained(cli, name, &(struct plx_attach_vdi_options){.overwrite = -1});
 }
 
 int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name, bool lost)
 {
-    ask_for(cli, name);
+    plx_session_ask_for(cli, name);
     return plx_attach_vdi_delete(cli->session.attach, name->vdi, lost, &cli->fault);
 }
 
@@ -270,7 +270,7 @@ int plx_session_vdi_discard_ring(struct plx_cli *cli, const struct plx_name *nam
     int rc;
 
     PLX_ASSERT(!s->vdi);
-    ask_for(cli, name);
+    plx_session_ask_for(cli, name);
     rc = plx_attach_vdi_open(s->attach, name->vdi, NULL, &options, &s->vdi, &cli->fault);
     return rc ? rc : plx_session_vdi_close(cli);
 }
@@ -279,7 +279,7 @@ int plx_session_vdi_rename(struct plx_cli *cli, const struct plx_name *name, con
 {
     struct draining draining;
 
-    ask_for(cli, name);
+    plx_session_ask_for(cli, name);
     begin_draining(cli, name, &draining);
     return end_draining(
         cli, name, &draining,
@@ -312,7 +312,7 @@ static int open_here(struct plx_cli *cli, const struct plx_name *name, const cha
 
     if (s->vdi)
         return 0;
-    ask_for(cli, name);
+    plx_session_ask_for(cli, name);
     if (s->dry)
         rc = refuse_dry(cli, name);
     return rc ? rc : open_drained(cli, name, &options);

@@ -177,6 +177,11 @@
  *     extents that the registry had given to this process and whose headers could not be read
  *     then. If this process ends before such an attempt has succeeded, it is one more dead
  *     instance, and one recovery treats all of them.
+ * ATTACH-26  The newest state of a disk is no snapshot, and nothing holds it. So who copies it is
+ *     refused while another process has the disk open, and asks before the copy counts whether the
+ *     disk stood still: its row has no other owner, no other epoch, and is not deleted (newest.c).
+ *     That is enough, for a disk's blocks are written, moved and freed only under its lock, and
+ *     each locking raises the epoch before anything else changes (LOCK-1, ATTACH-2).
  * Threads: see attach.h. A claim of an extent runs on the thread of the hook "defer", with a
  *   registry handle of its own. The next tick of the loop takes its answer in.
  * Crash story: locks and extents stay with the instance's row, and its byte lock is free. The next
@@ -265,11 +270,10 @@ int plx_attach_fenced(struct plx_attach *a, struct plx_fault *fault)
     int error;
 
     if (!a->tenancy)
-        return plx_attach_stood_still(a, fault);
-    error = plx_tenancy_fenced(a->tenancy, &why);
-    return error
-               ? plx_fault_set(fault, error, "%s; what was not done by then was not done", why.text)
-               : 0;
+        error = plx_attach_stood_still(a, fault);
+    else if ((error = plx_tenancy_fenced(a->tenancy, &why)))
+        plx_fault_set(fault, error, "%s; what was not done by then was not done", why.text);
+    return error ? error : plx_attach_newest_stood_still(a, fault);
 }
 
 /* For a process that only reads: finds out whether this host has the store. *ret_ours: it has, and

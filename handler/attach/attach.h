@@ -96,8 +96,9 @@ int plx_attach_close_why(struct plx_attach *attach, struct plx_fault *fault);
 
 /* FENCED: another host was found to have taken the store; the fault names the host. Or snapshots
  * were read through a name of the volume whose locks nobody sees, and the store was opened
- * meanwhile (ATTACH-16): what was read may be wrong. Ask before the result gets its name. Other
- * errors: nobody could find out. */
+ * meanwhile (ATTACH-16): what was read may be wrong. BUSY: a disk whose newest state was to stand
+ * still did not (ATTACH-26). Ask before the result gets its name, and before the disk is closed.
+ * Other errors: nobody could find out. */
 int plx_attach_fenced(struct plx_attach *attach, struct plx_fault *fault);
 /* Who kept a process that only reads from taking the store when it opened: its registry cannot be
  * written to then. NULL: nobody. */
@@ -131,15 +132,23 @@ struct plx_attach_vdi_options {
     /* The disk is opened only to delete snapshots, so it may be opened although the store has no
      * room for the ring's records. */
     bool only_thins;
+    /* Of the newest state, for who copies what the disk holds: BUSY while another process has the
+     * disk open. plx_attach_fenced() is BUSY if it was changed before it is closed here. */
+    bool stands;
 };
 
 /* snapshot NULL: opens the disk for writing, under its lock. Else a label, a sequence number or a
  * time: opens that snapshot, which is held until it is closed, so nobody lets it go meanwhile
  * (holds.c). BUSY: it is just being let go. "0" is the newest state on the store; nobody keeps that
- * for its readers. */
+ * for its readers (options.stands, plx_attach_vdi_stood_still). */
 int plx_attach_vdi_open(struct plx_attach *attach, const char *name, const char *snapshot,
                         const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
                         struct plx_fault *fault);
+/* Of the newest state ("0"): BUSY if another process has the disk open, or has had since it was
+ * opened here, or has deleted it; the text says which, and what to do. Then what is read of it may
+ * look damaged, and blocks may be of another moment, or another disk's. */
+int plx_attach_vdi_stood_still(struct plx_attach *attach, struct plx_vdi *vdi,
+                               struct plx_fault *fault);
 /* The epoch of the lock under which the disk with this id was last opened here, or was to be: a
  * failed opening raises the epoch, too. 0: it was not. Only of the last disk that was opened. */
 uint64_t plx_attach_tried_epoch(const struct plx_attach *attach, const char *id);

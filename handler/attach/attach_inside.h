@@ -64,8 +64,9 @@ struct plx_opened_vdi {
     bool unforgotten;          /* the ring may have something left of this opening (RINGED-6) */
     /* ATTACH-4: since this snapshot; 0: the registry has missed nothing */
     uint64_t behind;
-    struct plx_registry_lock lock; /* instance 0: a snapshot */
-    uint64_t hold;                 /* ATTACH-5; 0: none */
+    struct plx_registry_lock lock;  /* instance 0: a snapshot */
+    uint64_t hold;                  /* ATTACH-5; 0: none */
+    struct plx_newest_read *newest; /* ATTACH-26; NULL: not the newest state */
     /* ATTACH-23: of the clocks, as the registry has it; whether newer news waits for it */
     struct plx_witness kept, news;
     bool untold;
@@ -261,7 +262,17 @@ int plx_attach_check_door(struct plx_attach *a, const struct plx_registry_vdi *r
 /* INSTANCE-3: the row may be of one that has ended since it was read. */
 bool plx_attach_is_dead(struct plx_attach *a, const struct plx_registry_instance *row);
 
+/* newest.c: ATTACH-26 */
+/* Before the newest state is opened. stands: it is to stand still (plx_attach_vdi_options). BUSY:
+ * it does not. */
+int plx_attach_newest_begin(struct plx_attach *a, const struct plx_registry_vdi *row, bool stands,
+                            struct plx_newest_read **ret_newest, struct plx_fault *fault);
+/* Of all disks that are open so and were to stand still. */
+int plx_attach_newest_stood_still(struct plx_attach *a, struct plx_fault *fault);
+
 /* disks.c */
+/* ATTACH-16: of a reader whose locks are not seen. BUSY: the store is open elsewhere. */
+int plx_attach_check_stands_still(struct plx_attach *a, struct plx_fault *fault);
 /* All of them, side by side. What the registry is told waits for its next change (ATTACH-13). */
 void plx_attach_let_all_go(struct plx_attach *a);
 

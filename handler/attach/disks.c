@@ -1,6 +1,6 @@
 /* disks.c - virtual disks by name: locked, opened, closed, kept open (ATTACH-2, ATTACH-5, ATTACH-9,
- * ATTACH-14, ATTACH-16, ATTACH-18 to ATTACH-20). Creating and deleting: lifetime.c. Invariants,
- * threads and crash story: attach.c. */
+ * ATTACH-14, ATTACH-16, ATTACH-18 to ATTACH-20). Creating and deleting: lifetime.c. Readers of the
+ * newest state: newest.c. Invariants, threads and crash story: attach.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,7 +155,7 @@ static const char *unwritten(const struct plx_attach *a)
     return a->not_ours ? "is not this host's" : "cannot be written to here";
 }
 
-static int check_stands_still(struct plx_attach *a, struct plx_fault *fault)
+int plx_attach_check_stands_still(struct plx_attach *a, struct plx_fault *fault)
 {
     char host[65];
     bool unopened;
@@ -204,7 +204,7 @@ static int hold_by_row(struct plx_attach *a, const char *vdi, uint64_t seq, uint
 /* ATTACH-16. Protects the reader by a shared lock instead of a hold. */
 static int hold_without_writing(struct plx_attach *a, const char *vdi, struct plx_fault *fault)
 {
-    int error = a->unwritable ? 0 : check_stands_still(a, fault);
+    int error = a->unwritable ? 0 : plx_attach_check_stands_still(a, fault);
 
     if (error)
         return error;
@@ -214,7 +214,7 @@ static int hold_without_writing(struct plx_attach *a, const char *vdi, struct pl
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
-/* ATTACH-5. seq 0 is the newest state, which is no snapshot and cannot be held. */
+/* ATTACH-5 */
 int plx_attach_hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uint64_t *ret_hold,
                             struct plx_fault *fault)
 {
@@ -238,8 +238,16 @@ void plx_attach_release_instant(struct plx_attach *a, uint64_t hold)
         plx_attach_env_event(&a->env, error, "a snapshot stays held until this process has ended");
 }
 
+static void free_instant(struct plx_attach *a, struct plx_opened_vdi *opened)
+{
+    plx_attach_release_instant(a, opened->hold);
+    free(opened->newest);
+    free(opened);
+}
+
 static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *row,
-                         const char *snapshot, struct plx_vdi **ret_vdi, struct plx_fault *fault)
+                         const char *snapshot, const struct plx_attach_vdi_options *options,
+                         struct plx_vdi **ret_vdi, struct plx_fault *fault)
 {
     struct plx_opened_vdi *opened;
     struct plx_vdi *vdi;
@@ -251,7 +259,8 @@ static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *ro
     opened = plx_attach_new_opened(fault);
     if (!opened)
         return PLX_ERR_NOMEM;
-    error = plx_attach_hold_instant(a, row->id, seq, &opened->hold, fault);
+    error = seq ? plx_attach_hold_instant(a, row->id, seq, &opened->hold, fault)
+                : plx_attach_newest_begin(a, row, options->stands, &opened->newest, fault);
     if (!error)
         error = plx_attach_check_door(a, row, fault);
     if (!error) {
@@ -262,8 +271,7 @@ static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *ro
             error = plx_attach_explain_missing(a, row, snapshot, seq, fault);
     }
     if (error) {
-        plx_attach_release_instant(a, opened->hold);
-        free(opened);
+        free_instant(a, opened);
         return error;
     }
     plx_attach_enter_opened(a, opened, vdi);
@@ -484,7 +492,7 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
     do {
         error = plx_attach_row_of(a, name, &row, &why);
         if (!error && snapshot)
-            return open_snapshot(a, &row, snapshot, ret_vdi, fault);
+            return open_snapshot(a, &row, snapshot, options, ret_vdi, fault);
         if (!error && a->options.read_only)
             return plx_fault_set(fault, PLX_ERR_READONLY, "the store is open read-only");
         if (!error)
@@ -520,11 +528,10 @@ int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
         error = plx_attach_settle(a, &opened->lock, &info, opened->behind, NULL);
     if (!error && opened->lock.instance) /* ATTACH-2 */
         error = plx_attach_unlock_closed(a, &opened->lock, info.slot, plx_attach_closings(a));
-    plx_attach_release_instant(a, opened->hold);
     while (*link != opened)
         link = &(*link)->next;
     *link = opened->next;
-    free(opened);
+    free_instant(a, opened);
     return error;
 }
 
