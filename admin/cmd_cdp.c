@@ -6,6 +6,7 @@
 
 #include "cmd.h"
 #include "output.h"
+#include "unfinished.h"
 #include "registry/clock.h"
 #include "registry/collections.h"
 #include "registry/instance.h"
@@ -176,6 +177,8 @@ static int set_protection(struct plx_cli *cli, bool on)
     if ((rc = plx_session_vdi_protect(cli, &name, &protection)) ||
         (on && (rc = set_on_full(cli, &name))))
         return rc;
+    if (on)
+        plx_unfinished_tell(cli, &name);
     if (on)
         plx_out_note(cli, "%s/%s: a snapshot %s; kept: %s", name.store, name.vdi,
                      describe_mode(&protection, mode, sizeof mode),

@@ -9,6 +9,7 @@
 #include "output.h"
 #include "stream.h"
 #include "transfer.h"
+#include "unfinished.h"
 
 static const struct plx_column columns[] = {
     {"from", "From", PLX_COLUMN_TEXT},
@@ -142,6 +143,7 @@ int plx_cmd_vdi_export_diff(struct plx_cli *cli)
         return rc;
     if (!(rc = plx_instants_open(cli, &instants)) &&
         !(rc = fill_header(cli, &instants, &export.header))) {
+        plx_unfinished_tell(cli, &instants.to);
         rc = plx_output_open(&export.output, cli, cli->arguments[cli->count - 1], true);
         rc = rc ? rc : write_stream(&export, &instants);
         rc = plx_output_close(&export.output, rc);

@@ -425,6 +425,8 @@ static int take_back(struct diff_import *import)
         return rc;
     plx_out_note(cli, "what was changed since is taken back; it stays as %s/%s@%" PRIu64,
                  import->name.store, import->name.vdi, now);
+    if ((rc = plx_unfinished_begin(cli, &import->name))) /* UNFINISHED-1 */
+        return rc;
     import->touched = true;
     if ((rc = plx_transfer_init(&import->transfer, cli, cli->session.vdi)))
         return rc;
@@ -432,27 +434,6 @@ static int take_back(struct diff_import *import)
     if (!rc && import->base.seq && import->size_bytes > end)
         rc = put_range(&import->transfer, end, NULL, import->size_bytes - end);
     return plx_transfer_done(&import->transfer, rc);
-}
-
-/* Removes the label `import-unfinished` if its snapshot is older than `before`, and the registry's
- * mark: the import that set them is finished. */
-static int remove_mark(struct diff_import *import, uint64_t before)
-{
-    struct plx_registry *registry = import->cli->session.registry;
-    struct plx_registry_label label;
-    struct plx_registry_vdi row;
-    int rc = plx_session_vdi_row(import->cli, &import->name, &row);
-
-    if (rc)
-        return rc;
-    rc = plx_registry_label_get(registry, row.id, PLX_UNFINISHED_LABEL, &label);
-    if (rc && rc != PLX_ERR_NOT_FOUND)
-        return plx_session_registry_fault(import->cli, rc);
-    if (!rc && label.seq < before)
-        rc = plx_session_label_remove(import->cli, &import->name, PLX_UNFINISHED_LABEL);
-    else
-        rc = 0;
-    return rc ? rc : plx_unfinished_set(import->cli, &import->name, false);
 }
 
 /* CMD_INCREMENTAL-5 */
@@ -477,7 +458,7 @@ static int make_ready(struct diff_import *import)
 
     if ((import->dirty && (rc = take_back(import))) || import->unfinished)
         return rc;
-    if ((rc = remove_mark(import, UINT64_MAX)) ||
+    if ((rc = plx_unfinished_end(cli, &import->name, UINT64_MAX, false)) ||
         (!before.seq &&
          (rc = plx_session_snapshot_create(cli, &import->name, "", &before.seq, &before.time_ns))))
         return rc;
@@ -571,7 +552,7 @@ static int finish(struct diff_import *import)
          (rc = plx_session_label_remove(cli, &import->name, import->to_label))) ||
         (rc = plx_session_label_set(cli, &import->name, import->to_label, seq, time_ns)))
         return rc;
-    return remove_mark(import, UINT64_MAX);
+    return plx_unfinished_end(cli, &import->name, UINT64_MAX, true);
 }
 
 static int write_opened(struct diff_import *import)
@@ -659,7 +640,7 @@ int plx_cmd_vdi_import_diff(struct plx_cli *cli)
     rc = import.dry_run || (import.present && !import.dirty) ? apply(&import, false)
                                                              : write_copy(&import);
     if (!rc && import.present && !import.dry_run)
-        rc = remove_mark(&import, import.to_seq);
+        rc = plx_unfinished_end(cli, &import.name, import.to_seq, !import.changed);
     if (rc)
         explain(&import);
     else

@@ -13,6 +13,7 @@
 #include "cmd.h"
 #include "output.h"
 #include "transfer.h"
+#include "unfinished.h"
 
 static const struct plx_column columns[] = {
     {"name", "Name", PLX_COLUMN_TEXT},
@@ -96,6 +97,25 @@ static int print_difference(struct plx_cli *cli, const struct plx_name *name,
     return 0;
 }
 
+/* UNFINISHED-1, UNFINISHED-2 */
+static int rewind_marked(struct plx_cli *cli, const struct plx_name *name, uint64_t seq,
+                         char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before)
+{
+    struct plx_unfinished unfinished;
+    struct plx_fault why;
+    int marked, rc = plx_unfinished_rewinding(cli, name, seq, &unfinished);
+
+    if (rc)
+        return rc;
+    rc = plx_session_vdi_rewind(cli, name, seq, ret_label, ret_before);
+    why = cli->fault;
+    marked = plx_unfinished_rewound(cli, name, seq, ret_before->seq, &unfinished);
+    if (!rc)
+        return marked;
+    cli->fault = why;
+    return rc;
+}
+
 static int rewind_it(struct plx_cli *cli, const struct plx_name *name,
                      const struct plx_snapshot_info *to)
 {
@@ -111,7 +131,7 @@ static int rewind_it(struct plx_cli *cli, const struct plx_name *name,
                                               "interrupted; %s/%.120s was not rewound, and nothing "
                                               "has changed",
                                               name->store, name->vdi) /* CMD_REWIND-2 */
-                               : plx_session_vdi_rewind(cli, name, to->seq, label, &before);
+                               : rewind_marked(cli, name, to->seq, label, &before);
     if (paused)
         plx_cmd_vdi_ring_resume(cli, name);
     if (rc)

@@ -9,6 +9,7 @@
 
 #include "cmd.h"
 #include "output.h"
+#include "unfinished.h"
 #include "registry/clock.h"
 #include "registry/names.h"
 #include "attach/doors.h"
@@ -30,10 +31,19 @@ static int check_label(struct plx_cli *cli, const char *label)
     return 0;
 }
 
+static int check_new_label(struct plx_cli *cli, const char *label)
+{
+    char why[200];
+
+    if (plx_label_check(label, why, sizeof why)) /* NAMES-2 */
+        return plx_cli_usage(cli, "%s", why);
+    return 0;
+}
+
 int plx_cmd_snap_create(struct plx_cli *cli)
 {
     const char *label = plx_cli_get(cli, "label");
-    struct plx_name name;
+    struct plx_name name, vdi;
     uint64_t seq, time_ns;
     int rc;
 
@@ -43,11 +53,14 @@ int plx_cmd_snap_create(struct plx_cli *cli)
         return plx_cli_usage(cli, "two labels, '%s' and '%.80s'; add one later with 'snap label'",
                              name.snapshot, label);
     label = label ? label : name.snapshot;
-    if ((*label && (rc = check_label(cli, label))) ||
+    if ((*label && (rc = check_new_label(cli, label))) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
         (*label && (rc = plx_session_label_unused(cli, &name, label))) ||
         (rc = plx_session_snapshot_create(cli, &name, label, &seq, &time_ns)))
         return rc;
+    vdi = name;
+    vdi.snapshot[0] = 0; /* the label */
+    plx_unfinished_tell(cli, &vdi);
     if (!cli->json) {
         printf("%s/%s@%" PRIu64 "\n", name.store, name.vdi, seq);
         return 0;
@@ -286,7 +299,8 @@ int plx_cmd_snap_label(struct plx_cli *cli)
     struct plx_snapshot_info info;
     int rc;
 
-    if ((rc = plx_cli_name(cli, 0, PLX_NAME_SNAPSHOT, &name)) || (rc = check_label(cli, label)) ||
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_SNAPSHOT, &name)) ||
+        (rc = check_new_label(cli, label)) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
         (rc = plx_session_snapshot_resolve(cli, &name, &info)) ||
         (rc = plx_session_label_set(cli, &name, label, info.seq, info.time_ns)))

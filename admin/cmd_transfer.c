@@ -122,7 +122,7 @@ static int create_or_check(struct image_import *import, const struct plx_name *n
 /* CMD_TRANSFER-1, UNFINISHED-1: before the first write. */
 static int mark_unfinished(struct image_import *import)
 {
-    int rc = import->marked ? 0 : plx_unfinished_set(import->cli, import->name, true);
+    int rc = import->marked ? 0 : plx_unfinished_begin(import->cli, import->name);
 
     import->marked = !rc;
     return rc;
@@ -290,7 +290,7 @@ static int import_into(struct image_import *import, const struct plx_name *name)
     struct plx_request flush = {.op = PLX_FLUSH};
     if (!rc && (rc = plx_vdi_run(cli->session.vdi, &flush)))
         cli->fault = flush.fault;
-    return rc ? rc : plx_unfinished_set(cli, name, false);
+    return rc ? rc : plx_unfinished_end(cli, name, UINT64_MAX, true);
 }
 
 /* What is in the disk beside the image. */
@@ -498,6 +498,7 @@ int plx_cmd_vdi_export(struct plx_cli *cli)
         (rc = plx_session_settle_time(cli, &name)) ||
         (rc = plx_session_image_open(cli, &name, plx_cli_get(cli, "without-ring"))))
         return rc;
+    plx_unfinished_tell(cli, &name);
     plx_vdi_get_info(cli->session.vdi, &info);
     rc = plx_output_open(&export.output, cli, cli->arguments[1], true);
     if (!rc && export.skips)

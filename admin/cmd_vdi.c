@@ -246,7 +246,8 @@ int plx_cmd_vdi_clone(struct plx_cli *cli)
     options.is_clone = true;
     options.sector_size = row.sector_size;
     snprintf(options.name, sizeof options.name, "%s", name.vdi);
-    if ((rc = plx_session_vdi_create(cli, &options, &parent)))
+    if ((rc = plx_session_vdi_create(cli, &options, &parent)) ||
+        (plx_unfinished_tell(cli, &parent) && (rc = plx_unfinished_clone(cli, &name))))
         return rc;
     plx_out_note(cli, "cloned %s/%s@%s to %s/%s", parent.store, parent.vdi, parent.snapshot,
                  name.store, name.vdi);

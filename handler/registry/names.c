@@ -2,6 +2,11 @@
  *
  * NAMES-1  A valid name needs no quoting in a path, a cfgstring, a shell or SQL. It cannot be taken
  *     for another form of the same argument: a UUID, a sequence number, a time or a range.
+ * NAMES-2  Labels by which the program knows a state again are given by the program only:
+ *     import-...          what import-diff has brought, or where an unfinished import began
+ *     before-rewind-...   the state before a rewind
+ *     One that somebody has given to another snapshot would be believed. Those that a disk has
+ *     already can be used and removed like any other.
  * Threads: any. No state, no crash story.
  */
 #include "registry/names.h"
@@ -55,6 +60,25 @@ int plx_name_check(const char *kind_name, const char *name, char *why, size_t si
     else
         return 0;
     return PLX_ERR_INVALID;
+}
+
+int plx_label_check(const char *label, char *why, size_t size)
+{
+    static const struct {
+        const char *prefix, *whose;
+    } reserved[] = {{"import-", "import-diff"}, {"before-rewind-", "rewind"}}; /* NAMES-2 */
+    int error = plx_name_check("label", label, why, size);
+
+    for (size_t i = 0; i < sizeof reserved / sizeof reserved[0] && !error; i++) {
+        if (strncmp(label, reserved[i].prefix, strlen(reserved[i].prefix)) != 0)
+            continue;
+        snprintf(why, size,
+                 "the label '%.80s' is reserved: %s gives those that begin with '%s'; "
+                 "choose another",
+                 label, reserved[i].whose, reserved[i].prefix);
+        error = PLX_ERR_INVALID;
+    }
+    return error;
 }
 
 const char *plx_name_plain(const char *name, char *ret_text, size_t size)

@@ -6,6 +6,8 @@
  *   vdi      [A-Za-z0-9][A-Za-z0-9._-]*                          255
  *   label    [A-Za-z][A-Za-z0-9._-]*, without ".."               127
  *
+ * Labels that begin with "import-" or "before-rewind-" are the program's own: plx_label_check().
+ *
  * A label begins with a letter, since a digit would read as a sequence number or a time. It has no
  * "..", since that reads as a range.
  */
@@ -21,6 +23,9 @@
 /* kind: "store", "vdi" or "label". Returns 0, or PLX_ERR_INVALID and in `why` one sentence that
  * says what is allowed. */
 int plx_name_check(const char *kind, const char *name, char *why, size_t size);
+/* The same of a label that somebody gives to a snapshot. Those that the program gives itself, and
+ * means something by, are refused (NAMES-2). */
+int plx_label_check(const char *label, char *why, size_t size);
 /* Makes an untrusted name safe for a drawing or another program's syntax: characters that no valid
  * name has become '?'. Returns ret_text. */
 const char *plx_name_plain(const char *name, char *ret_text, size_t size);

@@ -57,8 +57,8 @@ static int run(struct call *call, struct plx_request *request)
     return result;
 }
 
-/* The request's label; NULL and a fault if it is missing or not allowed. */
-static const char *get_label(struct call *call)
+/* The request's label; NULL and a fault if it is missing or not allowed. given: to a snapshot. */
+static const char *get_label(struct call *call, bool given)
 {
     const char *label = json_string_value(json_object_get(call->request, "label"));
     char why[200];
@@ -67,7 +67,8 @@ static const char *get_label(struct call *call)
         plx_fault_set(&call->fault, PLX_ERR_INVALID, "\"label\" is missing");
         return NULL;
     }
-    if (plx_name_check("label", label, why, sizeof why) < 0) {
+    if (given ? plx_label_check(label, why, sizeof why) /* NAMES-2 */
+              : plx_name_check("label", label, why, sizeof why)) {
         plx_fault_set(&call->fault, PLX_ERR_INVALID, "%s", why);
         return NULL;
     }
@@ -77,7 +78,7 @@ static const char *get_label(struct call *call)
 static int do_snapshot(struct call *call)
 {
     bool labelled = json_object_get(call->request, "label");
-    const char *label = labelled ? get_label(call) : NULL;
+    const char *label = labelled ? get_label(call, true) : NULL;
     struct plx_request request = {.op = PLX_SNAPSHOT};
     int result;
 
@@ -95,7 +96,7 @@ static int do_snapshot(struct call *call)
 
 static int do_label(struct call *call)
 {
-    const char *label = get_label(call);
+    const char *label = get_label(call, true);
     json_int_t seq = json_integer_value(json_object_get(call->request, "seq"));
 
     if (!label)
@@ -109,7 +110,7 @@ static int do_label(struct call *call)
 
 static int do_unlabel(struct call *call)
 {
-    const char *label = get_label(call);
+    const char *label = get_label(call, false);
 
     if (!label)
         return call->fault.code;

@@ -59,11 +59,14 @@ head -c 64k /dev/zero | tr '\0' x >broken.raw # little, for this world is copied
 truncate -s 64M broken.raw
 run 0 vdi import broken.raw demo/db --force
 run 0 snap create demo/db
+for words in "cdp resume demo" "rewind demo/web --to 1"; do # the label has that time
+    # shellcheck disable=SC2086 # words
+    PLX_STAGE_NOW=$(date -u -d 2026-11-21T06:20:00Z +%s)010 run 0 $words
+done
 PLX_STAGE_SHIFT=$(shift_to 2026-11-21T06:25:00Z)
 run 0 cdp resume demo # nobody has seen these minutes pass
 run 0 vdi import debian.raw demo/web --force
-for label in nightly before-upgrade monday tuesday wednesday friday good \
-    before-rewind-20261121T062000.010Z newest; do
+for label in nightly before-upgrade monday tuesday wednesday friday good newest; do
     head -c 4k /dev/urandom | dd of=debian.raw bs=4k seek=8000 conv=notrunc status=none
     if [[ $label == friday ]]; then head -c 64k /dev/zero | dd of=debian.raw conv=notrunc status=none; fi
     run 0 vdi import debian.raw demo/web --force

@@ -130,7 +130,8 @@ registry_edit one "INSERT INTO intents (vdi, instance, epoch) SELECT a.id, h.own
 for way in "${ways[@]}"; do
     reads 4 vdi export demo/a@first - --wait 0
     says err "is letting snapshots of demo/a go"
-    reads 0 vdi export demo/a - --wait 0
+    reads 4 vdi export demo/a - --wait 0
+    says err "demo/a is open in a parallax command"
 done
 
 step "nor through a name of the volume whose locks nobody sees, while the store is open"
@@ -143,15 +144,17 @@ if device=$(losetup --read-only --show --find one 2>/dev/null); then
     sed "s|$DIR/one|$device|" state/stores/demo.json >second/stores/demo.json
     reads 4 vdi export demo/a@first -
     says err "is open on host"
+    reads 4 vdi export demo/a -
+    says err "is open on host"
     kill -9 "$importer"
     wait "$importer" 2>/dev/null
     reads 0 vdi export demo/a@first - # nothing moves any more, and the intent is the dead one's
     cmp -s out a@first || die "the snapshot is not what it was"
 
     step "what was read by such a name is not called right if the store was opened meanwhile"
-    # meanwhile COMMAND...: done while an export is over but for its file's name.
+    # meanwhile COMMAND...: done while an export of $instant is over but for its file's name.
     meanwhile() {
-        PLX_STAGE_SIGNAL=19 PLX_STAGE_SYNC=1 "$PARALLAX_STAGED" vdi export demo/a@first exported >out 2>err &
+        PLX_STAGE_SIGNAL=19 PLX_STAGE_SYNC=1 "$PARALLAX_STAGED" vdi export "$instant" exported >out 2>err &
         reader=$!
         stops "$reader"
         PARALLAX_STATE_DIR=$DIR/state "$@" >said 2>&1
@@ -161,15 +164,20 @@ if device=$(losetup --read-only --show --find one 2>/dev/null); then
     }
     killed() { ! { PLX_STAGE_SIGNAL=9 PLX_STAGE_AT=40 "$PARALLAX_STAGED" "$@"; } || die "it was not killed"; }
     expected=4
-    for change in "killed snap create demo/a" "$PARALLAX snap create demo/a"; do
-        # shellcheck disable=SC2086 # words
-        meanwhile $change
-        says err "was opened on host"
-        [[ ! -e exported ]] || die "while '$change': the export got its name"
+    for instant in demo/a@first demo/a; do # the newest state, too (NEWEST-2)
+        for change in "killed snap create demo/a" "$PARALLAX snap create demo/a"; do
+            # shellcheck disable=SC2086 # words
+            meanwhile $change
+            says err "was opened on host"
+            [[ ! -e exported ]] || die "$instant, while '$change': the export got its name"
+        done
     done
     expected=0
-    meanwhile "$PARALLAX" snap list demo/a
-    same exported a@first
+    for instant in demo/a@first demo/a; do
+        meanwhile "$PARALLAX" snap list demo/a
+        same exported "${instant#demo/}"
+        rm exported
+    done
     losetup --detach "$device"
     device=
     export PARALLAX_STATE_DIR=$DIR/state
