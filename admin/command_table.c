@@ -281,9 +281,9 @@ const struct plx_command plx_commands[] = {
     {"vdi", "export", "STORE/VDI[@SNAPSHOT] FILE",
      "Copy a virtual disk or snapshot to a raw image.",
      "FILE may be '-' for standard output. A regular file becomes sparse, and gets its name, or "
-     "replaces another one, when it is complete. A block device or a pipe is written directly. A "
-     "virtual disk that is open elsewhere is read as it is on the store then, and refused while a "
-     "ring may have newer writes: export a snapshot. With --skip-errors, damaged parts are zero in "
+     "replaces another one, when it is complete. A block device or a pipe is written directly. The "
+     "newest state can be exported while nobody has the virtual disk open and nobody changes it, a "
+     "snapshot at any time. With --skip-errors, damaged parts are zero in "
      "the image and listed, and the exit status is 5.",
      "vdi export demo/web@nightly web.raw\n"
      "vdi export demo/web@nightly web.raw --skip-errors --json > lost.json\n"

@@ -27,7 +27,6 @@
 #include "registry/instance.h"
 #include "registry/lost.h"
 #include "registry/paths.h"
-#include "ring_way.h"
 
 #define SECOND_NS 1000000000ull
 #define MS_NS 1000000ull
@@ -458,72 +457,6 @@ int plx_session_vdi_row(struct plx_cli *cli, const struct plx_name *name,
     plx_session_row(cli, &store);
     rc = plx_registry_vdi_get(cli->session.registry, store.id, name->vdi, ret_row);
     return rc ? plx_session_registry_fault(cli, rc) : 0;
-}
-
-static int open_instant(struct plx_cli *cli, const struct plx_name *name, bool stands,
-                        struct plx_vdi **ret_vdi)
-{
-    const struct plx_attach_vdi_options options = {.overwrite = -1, .stands = stands};
-
-    return plx_attach_vdi_open(cli->session.attach, name->vdi,
-                               *name->snapshot ? name->snapshot : "0", &options, ret_vdi,
-                               &cli->fault);
-}
-
-/* Of the newest state: what a ring has, the store does not have yet. */
-static bool lacks_writes(const struct plx_name *name, const struct plx_vdi *vdi,
-                         struct plx_vdi_info *ret_info)
-{
-    plx_vdi_get_info(vdi, ret_info);
-    return !*name->snapshot && plx_ring_is_marked(&ret_info->mark);
-}
-
-static void tell_ring(struct plx_cli *cli, const struct plx_name *name,
-                      const struct plx_vdi_info *info)
-{
-    char way[PLX_RING_WAY];
-
-    plx_out_warning("%s/%s: its newest writes may lie on a write-back ring only; what is read "
-                    "is the state that the store has, from before them; %s",
-                    name->store, name->vdi,
-                    plx_ring_way(cli->session.paths, name, info, "vdi set", " --ring off", way));
-}
-
-int plx_session_instant_open(struct plx_cli *cli, const struct plx_name *name,
-                             struct plx_vdi **ret_vdi)
-{
-    struct plx_vdi_info info;
-    int rc = open_instant(cli, name, false, ret_vdi);
-
-    if (!rc && lacks_writes(name, *ret_vdi, &info))
-        tell_ring(cli, name, &info);
-    return rc;
-}
-
-int plx_session_image_open(struct plx_cli *cli, const struct plx_name *name, bool without_ring)
-{
-    struct plx_session *s = &cli->session;
-    char way[PLX_RING_WAY];
-    struct plx_vdi_info info;
-    int rc;
-
-    PLX_ASSERT(!s->vdi);
-    if (!*name->snapshot)
-        plx_session_ask_for(cli, name);
-    rc = open_instant(cli, name, true, &s->vdi);
-    if (rc || !lacks_writes(name, s->vdi, &info))
-        return rc;
-    if (without_ring) {
-        tell_ring(cli, name, &info);
-        return 0;
-    }
-    plx_session_vdi_close(cli);
-    return plx_cli_fail(cli, PLX_ERR_RING_AWAY,
-                        "%s/%.80s: its newest writes may lie on a write-back ring only, and the "
-                        "image would lack them; %s; --without-ring exports the state from before "
-                        "them",
-                        name->store, name->vdi,
-                        plx_ring_way(cli->session.paths, name, &info, "snap create", "", way));
 }
 
 int plx_session_name_moved(struct plx_cli *cli, struct plx_vdi *vdi, int rc)

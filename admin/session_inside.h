@@ -23,8 +23,6 @@ int plx_session_ask_or_open(struct plx_cli *cli, const struct plx_name *name, co
 /* Likewise; only there. */
 int plx_session_ask_live(struct plx_cli *cli, const struct plx_name *name, const char *command,
                          json_t *arguments, bool *ret_asked, json_t **ret_result);
-/* Before a disk is opened here: a handler that keeps it for a LUN which has not come gives it up. */
-void plx_session_ask_for(struct plx_cli *cli, const struct plx_name *name);
 /* The control socket of a handler that has the store open; *ret_client stays NULL when none has. */
 int plx_session_find_handler(struct plx_cli *cli, const char *store,
                              struct plx_control_client **ret_client);

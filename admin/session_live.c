@@ -179,7 +179,7 @@ int plx_session_ask_live(struct plx_cli *cli, const struct plx_name *name, const
 
 /* Asks for the disk before it is opened here. A handler that keeps it open for a LUN that has not
  * come (ATTACH-14) gives it up when it is asked. */
-void plx_session_ask_for(struct plx_cli *cli, const struct plx_name *name)
+static void ask_for(struct plx_cli *cli, const struct plx_name *name)
 {
     bool asked;
 
@@ -252,13 +252,83 @@ static int open_drained(struct plx_cli *cli, const struct plx_name *name,
 int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name)
 {
     PLX_ASSERT(!cli->session.vdi);
-    plx_session_ask_for(cli, name);
+    ask_for(cli, name);
     return open_drained(cli, name, &(struct plx_attach_vdi_options){.overwrite = -1});
 }
 
+/* ---- Instants ---- */
+
+static int open_instant(struct plx_cli *cli, const struct plx_name *name, bool stands,
+                        struct plx_vdi **ret_vdi)
+{
+    const struct plx_attach_vdi_options options = {.overwrite = -1, .stands = stands};
+
+    return plx_attach_vdi_open(cli->session.attach, name->vdi,
+                               *name->snapshot ? name->snapshot : "0", &options, ret_vdi,
+                               &cli->fault);
+}
+
+/* Of the newest state: what a ring has, the store does not have yet. */
+static bool lacks_writes(const struct plx_name *name, const struct plx_vdi *vdi,
+                         struct plx_vdi_info *ret_info)
+{
+    plx_vdi_get_info(vdi, ret_info);
+    return !*name->snapshot && plx_ring_is_marked(&ret_info->mark);
+}
+
+static void tell_ring(struct plx_cli *cli, const struct plx_name *name,
+                      const struct plx_vdi_info *info)
+{
+    char way[PLX_RING_WAY];
+
+    plx_out_warning("%s/%s: its newest writes may lie on a write-back ring only; what is read "
+                    "is the state that the store has, from before them; %s",
+                    name->store, name->vdi,
+                    plx_ring_way(cli->session.paths, name, info, "vdi set", " --ring off", way));
+}
+
+int plx_session_instant_open(struct plx_cli *cli, const struct plx_name *name,
+                             struct plx_vdi **ret_vdi)
+{
+    struct plx_vdi_info info;
+    int rc = open_instant(cli, name, false, ret_vdi);
+
+    if (!rc && lacks_writes(name, *ret_vdi, &info))
+        tell_ring(cli, name, &info);
+    return rc;
+}
+
+int plx_session_image_open(struct plx_cli *cli, const struct plx_name *name, bool without_ring)
+{
+    struct plx_session *s = &cli->session;
+    char way[PLX_RING_WAY];
+    struct plx_vdi_info info;
+    int rc;
+
+    PLX_ASSERT(!s->vdi);
+    if (!*name->snapshot)
+        ask_for(cli, name);
+    rc = open_instant(cli, name, true, &s->vdi);
+    if (rc || !lacks_writes(name, s->vdi, &info))
+        return rc;
+    if (without_ring) {
+        tell_ring(cli, name, &info);
+        return 0;
+    }
+    plx_session_vdi_close(cli);
+    return plx_cli_fail(cli, PLX_ERR_RING_AWAY,
+                        "%s/%.80s: its newest writes may lie on a write-back ring only, and the "
+                        "image would lack them; %s; --without-ring exports the state from before "
+                        "them",
+                        name->store, name->vdi,
+                        plx_ring_way(cli->session.paths, name, &info, "snap create", "", way));
+}
+
+/* ---- Deleting, discarding, renaming ---- */
+
 int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name, bool lost)
 {
-    plx_session_ask_for(cli, name);
+    ask_for(cli, name);
     return plx_attach_vdi_delete(cli->session.attach, name->vdi, lost, &cli->fault);
 }
 
@@ -270,7 +340,7 @@ int plx_session_vdi_discard_ring(struct plx_cli *cli, const struct plx_name *nam
     int rc;
 
     PLX_ASSERT(!s->vdi);
-    plx_session_ask_for(cli, name);
+    ask_for(cli, name);
     rc = plx_attach_vdi_open(s->attach, name->vdi, NULL, &options, &s->vdi, &cli->fault);
     return rc ? rc : plx_session_vdi_close(cli);
 }
@@ -279,7 +349,7 @@ int plx_session_vdi_rename(struct plx_cli *cli, const struct plx_name *name, con
 {
     struct draining draining;
 
-    plx_session_ask_for(cli, name);
+    ask_for(cli, name);
     begin_draining(cli, name, &draining);
     return end_draining(
         cli, name, &draining,
@@ -312,7 +382,7 @@ static int open_here(struct plx_cli *cli, const struct plx_name *name, const cha
 
     if (s->vdi)
         return 0;
-    plx_session_ask_for(cli, name);
+    ask_for(cli, name);
     if (s->dry)
         rc = refuse_dry(cli, name);
     return rc ? rc : open_drained(cli, name, &options);

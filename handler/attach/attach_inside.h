@@ -267,12 +267,14 @@ bool plx_attach_is_dead(struct plx_attach *a, const struct plx_registry_instance
  * it does not. */
 int plx_attach_newest_begin(struct plx_attach *a, const struct plx_registry_vdi *row, bool stands,
                             struct plx_newest_read **ret_newest, struct plx_fault *fault);
+/* ATTACH-16: of a reader whose locks are not seen. BUSY: the store is open elsewhere. */
+int plx_attach_check_stands_still(struct plx_attach *a, struct plx_fault *fault);
+/* Whether anybody has opened the store since. FENCED: somebody has. */
+int plx_attach_stood_still(struct plx_attach *a, struct plx_fault *fault);
 /* Of all disks that are open so and were to stand still. */
 int plx_attach_newest_stood_still(struct plx_attach *a, struct plx_fault *fault);
 
 /* disks.c */
-/* ATTACH-16: of a reader whose locks are not seen. BUSY: the store is open elsewhere. */
-int plx_attach_check_stands_still(struct plx_attach *a, struct plx_fault *fault);
 /* All of them, side by side. What the registry is told waits for its next change (ATTACH-13). */
 void plx_attach_let_all_go(struct plx_attach *a);
 
@@ -292,9 +294,6 @@ bool plx_attach_history_waits(struct plx_attach *a, const struct plx_vdi *vdi,
 int plx_attach_lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
                         struct plx_registry_lock *ret_lock, bool *ret_recover,
                         struct plx_fault *fault);
-/* ATTACH-16: checks that no process has opened the store since the reader began. FENCED: one
- * has. */
-int plx_attach_stood_still(struct plx_attach *a, struct plx_fault *fault);
 int plx_attach_hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uint64_t *ret_hold,
                             struct plx_fault *fault);
 void plx_attach_release_instant(struct plx_attach *a, uint64_t hold);

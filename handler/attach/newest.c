@@ -1,4 +1,5 @@
-/* newest.c - who reads a disk's newest state, which nothing holds (ATTACH-26).
+/* newest.c - who reads a disk's newest state, which nothing holds (ATTACH-26), or what stands still
+ * because nobody has the store open (ATTACH-16).
  *
  * NEWEST-1  A reader that copies reads the row of the disk before the disk's record, and again when
  *     all is read. If both are the same, nobody has written to, moved or freed a block that it has
@@ -30,7 +31,70 @@
 #include <string.h>
 
 #include "attach/attach_inside.h"
+#include "registry/embedded.h"
 #include "registry/instance.h"
+
+/* ATTACH-16. *ret_unopened is true for a process whose locks are seen. */
+static int is_unopened(struct plx_attach *a, bool *ret_unopened, char ret_host[65],
+                       struct plx_fault *fault)
+{
+    struct plx_device *device = plx_registry_device(a->registry);
+    struct plx_tenant tenant = {0};
+    struct plx_uuid store;
+    int error;
+
+    *ret_unopened = true;
+    plx_uuid_parse(a->row.uuid, &store);
+    error = plx_tenancy_read(device, plx_registry_locks(a->registry), &store, &a->paths, &tenant,
+                             fault);
+    if (error == PLX_ERR_CORRUPT) /* nobody is known to have it, as where there is no page */
+        error = 0;
+    snprintf(ret_host, 65, "%s", tenant.host_name);
+    if (a->not_ours && a->unopened_since && tenant.here)
+        return error; /* imported here since: that host sees the lock that is shared (HOLDS-7) */
+    if (!error && (!tenant.here || a->unopened_since))
+        error = plx_tenancy_unopened(device, &store, &a->unopened_since, ret_unopened, fault);
+    return error;
+}
+
+static const char *unwritten(const struct plx_attach *a)
+{
+    return a->not_ours ? "is not this host's" : "cannot be written to here";
+}
+
+int plx_attach_check_stands_still(struct plx_attach *a, struct plx_fault *fault)
+{
+    char host[65];
+    bool unopened;
+    int error = is_unopened(a, &unopened, host, fault);
+
+    if (!unopened)
+        a->unopened_since = 0; /* nothing is read */
+    return error || unopened
+               ? error
+               : plx_fault_set(fault, PLX_ERR_BUSY,
+                               "%s %s, and store %s is open on host %s, where nobody would know "
+                               "that its snapshots are read: read them there, or through the same "
+                               "name of the volume",
+                               plx_registry_device(a->registry)->name, unwritten(a), a->known.name,
+                               host);
+}
+
+int plx_attach_stood_still(struct plx_attach *a, struct plx_fault *fault)
+{
+    char host[65];
+    bool unopened = true;
+    int error = a->unopened_since ? is_unopened(a, &unopened, host, fault) : 0;
+
+    return error || unopened
+               ? error
+               : plx_fault_set(fault, PLX_ERR_FENCED,
+                               "%s %s, and store %s was opened on host %s meanwhile, where nobody "
+                               "knew that its snapshots are read: what was read may be wrong; read "
+                               "them there, or through the same name of the volume",
+                               plx_registry_device(a->registry)->name, unwritten(a), a->known.name,
+                               host);
+}
 
 struct plx_newest_read {
     char vdi[PLX_UUID_TEXT], name[PLX_NAME_MAX + 1];
@@ -151,6 +215,7 @@ static int stood_still(struct plx_attach *a, const struct plx_newest_read *was,
                          a->known.name, was->name, advice(a, was->name, 0, text));
 }
 
+/* NEWEST-3: asked where it is not to stand still, too. */
 int plx_attach_vdi_stood_still(struct plx_attach *a, struct plx_vdi *vdi, struct plx_fault *fault)
 {
     const struct plx_opened_vdi *opened = plx_attach_opened(a, vdi);
@@ -158,6 +223,7 @@ int plx_attach_vdi_stood_still(struct plx_attach *a, struct plx_vdi *vdi, struct
     return opened->newest ? stood_still(a, opened->newest, fault) : 0;
 }
 
+/* ATTACH-26 */
 int plx_attach_newest_stood_still(struct plx_attach *a, struct plx_fault *fault)
 {
     int error = 0;

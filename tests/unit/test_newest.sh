@@ -47,6 +47,7 @@ amid_file() {
 step "what frees, moves or overwrites blocks while they are copied: no copy counts"
 for name in first second; do head -c 16M /dev/urandom >$name; done
 run 0 store format demo --volume "$DIR/demo.plx" --size 96M --extent-size 1M
+# shellcheck disable=SC2016 # the inner shell's
 taken='for name in a b c; do p vdi import second demo/$name; done; for name in a b c; do p vdi delete demo/$name --yes; done'
 changes=("p vdi delete demo/web --yes; p gc demo; $taken"
     "p defrag demo/web; $taken"
