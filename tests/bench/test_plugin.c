@@ -356,6 +356,10 @@ static void test_control(void)
     ask(PLX_ERR_NOT_FOUND, NULL,
         "{\"command\": \"label\", \"vdi\": \"v\", \"label\": \"new\", \"seq\": 4711}");
     ask(PLX_ERR_INVALID, NULL, "{\"command\": \"snapshot\", \"vdi\": \"v\", \"label\": \"17\"}");
+    ask(PLX_ERR_INVALID, NULL, /* NAMES-2 */
+        "{\"command\": \"snapshot\", \"vdi\": \"v\", \"label\": \"import-unfinished\"}");
+    ask(PLX_ERR_INVALID, NULL,
+        "{\"command\": \"label\", \"vdi\": \"v\", \"label\": \"before-rewind-x\", \"seq\": 1}");
 }
 
 static void test_snapshot(void)

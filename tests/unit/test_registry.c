@@ -71,6 +71,10 @@ static void test_names(void)
         name[lengths[i].max + 1] = 'x';
     }
     CU_ASSERT(plx_uuid_parse(store.uuid, NULL));
+    FAILS(INVALID, plx_label_check("import-unfinished", why, sizeof why)); /* NAMES-2 */
+    FAILS(INVALID, plx_label_check("before-rewind-x", why, sizeof why));
+    FAILS(INVALID, plx_label_check("17", why, sizeof why));
+    OK(plx_label_check("imported", why, sizeof why));
 }
 
 static void test_paths(void)
