@@ -17,13 +17,15 @@
  *     Without a mirror copy the header is rewritten before anything else: the bytes that were read,
  *     both slots at once, then a flush. One of the slots is durable already, and even a torn write
  *     of the same bytes does not harm it.
- * EXTENT-3  Blocks are allocated from an extent only after both slots of all its pages are durable
- *     and name this instance as the owner. The first write to a page goes to slot B. A page is
- *     therefore "never used" if its slot A is zero and its slot B is zero, torn, or of generation
- *     2, the first that is written; an extent with such a page never came into use. If slot A is
- *     zero and slot B has generation 4 or more, the extent counts as used. There are two such
- *     cases. The device lost slot A; or the first flush failed and slot B was written again, and
- *     then the bitmap is empty.
+ * EXTENT-3  Blocks are allocated from an extent only after each of its pages has a durable slot
+ *     that names this instance as the owner. An extent that was unused needs that in both slots,
+ *     because one alone may still look "never used". A used or adopted extent needs one: its other
+ *     slot holds a mirror copy, perhaps not durable yet, or the state before.
+ *     The first write to a page goes to slot B. A page is therefore "never used" if its slot A is
+ *     zero and its slot B is zero, torn, or of generation 2, the first that is written; an extent
+ *     with such a page never came into use. If slot A is zero and slot B has generation 4 or more,
+ *     the extent counts as used. There are two such cases. The device lost slot A; or the first
+ *     flush failed and slot B was written again, and then the bitmap is empty.
  * EXTENT-4  The bits of the header pages' own blocks are always set, so that nobody allocates them.
  * EXTENT-5  A header is believed only if it agrees with the grant, because an older bitmap would
  *     call used blocks free. The registry remembers how many states the header had when its owner
@@ -40,9 +42,9 @@
  *     store must have that extent, and the extent must not hold the store's own structures. Such
  *     numbers come from a registry, which may be damaged.
  * Loop: the store's loop.
- * Crash story: until its pages are durable, an extent holds nothing of this instance. A crash can
- *   leak blocks: marked on the store, but referenced by nothing; a collection finds them. A block
- *   that a key frame refers to is always marked, because its bitmap is durable before the key frame
+ * Crash story: until its pages are durable, nothing is allocated from an extent. A crash can leak
+ *   blocks: marked on the store, but referenced by nothing; a collection finds them. A block that a
+ *   key frame refers to is always marked, because its bitmap is durable before the key frame
  *   counts. Blocks that only the log names are marked again by replay.
  */
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  *   1. READ, DECODE     The header is read. check_grant() compares it with the grant.
  *   2. AGAIN, FLUSHED   Not fresh, and a page has no mirror copy: the header is written as read.
  *   3. ONE_SLOT         Fresh only: a first bitmap pass makes one slot of each page durable.
- *   4. SYNCED           A pass writes the other slot. Both name this instance: ready.
- * A crash before step 4 leaves an extent that holds no blocks of this instance. */
+ *   4. SYNCED           A pass makes one slot of each page durable; if fresh, the other one: ready.
+ * Nothing is allocated from the extent before it is ready, so a crash may leave any of these. */
 #include <stdlib.h>
 #include <string.h>
 
