@@ -8,7 +8,7 @@
 #include "engine/base/identity.h"
 #include "engine/base/list.h"
 
-struct pair {        /* of disks that use one block; what all their blocks say together */
+struct pair {        /* of disks with disputed blocks (REBUILD-14); what all these say together */
     size_t disk[2];  /* indices of r->vdis, the lower one first */
     bool against[2]; /* a block proves this one older: it holds what the other one wrote */
     bool right[2];   /* a block holds what this one wrote */
@@ -18,7 +18,7 @@ struct pair {        /* of disks that use one block; what all their blocks say t
 struct asked {
     struct rebuild *r;
     bool *contradicted; /* of each extent, by whatever disk and whatever becomes of that */
-    bool *wrong;        /* of each disk: a block that another one has, too, speaks against it */
+    bool *wrong;        /* of each disk: a disputed block, of it and any disk, speaks against it */
     bool *unread;       /* of each disk: something that leads to its blocks cannot be read */
     struct pair *pairs;
     size_t count, capacity;
