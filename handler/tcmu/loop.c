@@ -1,9 +1,10 @@
 /* loop.c - the threads and the mutex that run a store's engine; see loop.h.
  *
  * LOOP-1  The engine is called only with the mutex held, because it is written for one thread.
- * LOOP-2  No posted work is left in the inbox. The poster tries the mutex after posting. The holder
- *     looks into the inbox after giving up the mutex, and if there is work, tries to take the mutex
- *     again. So if the poster's try fails, the holder's look comes after the post and finds it.
+ * LOOP-2  No posted work is forgotten. The poster tries the mutex after posting, unless LOOP-7 lets
+ *     it leave the work to others. The holder looks into the inbox after giving up the mutex, and
+ *     if there is work, tries to take the mutex again. So if the poster's try fails, the holder's
+ *     look comes after the post and finds it.
  * LOOP-3  A completion may post, as tcmu-runner's compound commands do, although it runs with the
  *     mutex held. Its try fails, because this very thread holds the mutex, and this thread finds
  *     the work by LOOP-2.
