@@ -64,9 +64,9 @@
  *       time and what the boot clock has counted since. In any other run it is the witness's time.
  *     Only the times of dated snapshots are compared with anything outside their disk. For example,
  *     whoever deletes a range of snapshots by time (DELETION_CLOCK-2) chooses its ends so. A range
- *     up to time T may end with an undated snapshot only if that snapshot's doubt was over before
- *     T. A range from T on must begin with a dated one. What lies between is as certain, because
- *     numbers follow the order in which snapshots were taken.
+ *     up to time T may end with a snapshot of a stretch only if the doubt of that stretch was over
+ *     before T. A range from T on must begin with a dated one. What lies between is as certain,
+ *     because numbers follow the order in which snapshots were taken.
  * WITNESS-9  A crash forgets no doubt. Every snapshot makes a look first. As soon as a look finds a
  *     change of the doubt, of the stretches or of the operator's word, whoever keeps the witness is
  *     told. A snapshot does not wait for that (INV-4). So a crash may come after the snapshot and

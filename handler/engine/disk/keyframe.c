@@ -20,8 +20,8 @@
  *      log          K1 announced ... 5 ... position of K2 ... 6 ... K2 announced ... 7
  *      opened from                   K1                       K1                     K2
  *
- *     When history begins with K2, because 5 was let go, K1 is gone as well. Then 6 is opened from
- *     K2, the record's oldest key frame, whose position is before 6, too.
+ *     Once 5 has been let go, history may begin with K2. Then K1 is gone, and 6 is opened from K2,
+ *     now the oldest key frame that the record names. K2's position is before 6.
  *
  *     K2 is announced only when the record that names K2 is durable. Some nodes of K1 have been
  *     replaced in K2's tree. Whether they are freed is decided when K2's announcement is in the log
@@ -36,9 +36,9 @@
  *       4   a snapshot was taken since K1's position  stay: it may be opened from K1
  *       5   none of these                             are freed
  *
- *     Examples, each for the log above:
+ *     Examples, for logs like the one above. Snapshot 4 lies before K1's position:
  *
- *      5 was taken, and an older snapshot, 4, is kept                      row 4
+ *      5 was taken, and 4 is kept                                          row 4
  *      neither 5 nor 6 was taken, and 4 is kept                            row 5
  *      no snapshot was ever taken                                          row 2
  *      the first one ever is 6, logged while K2's tree was built; or its   row 3

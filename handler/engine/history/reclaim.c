@@ -22,8 +22,9 @@
  *   8  remember      mark_end, mark_passed           where the next thrifty call goes on
  *
  * If the rewritten log does not fit (PLX_REWRITE_FULL), reach_further moves the end of the stretch
- * and the call begins again at step 1, REACH_TRIES times at most. A thrifty call, one that may put
- * work off (thrift.c), does not try again: the snapshots of that stretch stay.
+ * and the call begins again at step 1. A call makes REACH_TRIES tries in all, and a forced end
+ * (step 4) takes one of them. A thrifty call, one that may put work off (thrift.c), does not reach
+ * further: the snapshots of that stretch stay.
  *
  * RECLAIM-1  Let P be the last snapshot that stays before the first one that goes (`previous` in
  *     the code). A stretch begins at P's base, and so does reading. Without a P, both begin where
@@ -41,12 +42,12 @@
  *     that does not help either, the snapshots of the stretch stay.
  * RECLAIM-2  A base in the middle of a stretch must be a whole key frame: one whose nodes are all
  *     kept. Where the log announces one that is not whole, the next one takes its place. A key
- *     frame K is not whole if no snapshot came between K and the announcement of the next key
- *     frame. Then the disk has freed the nodes of K that the next one replaced (KEYFRAME-3), so
- *     nobody can read through K. The snapshots in the log therefore show which key frames are
- *     whole. Where the snapshots behind a whole key frame have gone, its rewritten announcement
- *     carries the flag "whole". The key frame with which history begins is whole in any case: the
- *     disk frees none of its nodes (KEYFRAME-3).
+ *     frame K is not whole if no snapshot came between K's position and the announcement of the
+ *     next key frame. Then the disk has freed the nodes of K that the next one replaced
+ *     (KEYFRAME-3), so nobody can read through K. The snapshots in the log therefore show which key
+ *     frames are whole. Where the snapshots behind a whole key frame have gone, its rewritten
+ *     announcement carries the flag "whole". The key frame with which history begins is whole in
+ *     any case: the disk frees none of its nodes (KEYFRAME-3).
  * RECLAIM-3  When a base goes, its nodes are freed, but for those in the tree of the next base, and
  *     those in the tree of the last kept base before it. If history begins later, no base before it
  *     is kept. Then the tree that a clone began with is looked at instead (RECLAIM-4).
@@ -88,20 +89,22 @@
  *     - blocks that only the dropped past had: the log does not say which of them the rewind
  *       revived;
  *     - a block of that tree that dies before any later snapshot sees it (VERSIONS-1).
- * RECLAIM-10  A thrifty call rewrites no part of the log twice for one boundary of the policy. A
- *     stretch begins where the stretch before it ended: at the last base before the first snapshot
- *     that goes. That base may lie behind P, which is an exception to RECLAIM-1. Four rules follow.
- *     - Reading begins before that base, at P's batch. So the call still meets every block that was
- *       born behind P.
- *     - The base at which the stretch begins goes too, unless a held snapshot is read through it.
- *       Then the rewritten log does not announce it, and RECLAIM-3 frees its nodes. Snapshots
- *       behind it that stay are read through the kept base before it; none of them is held.
- *     - A mark in memory says where the next stretch begins, and thrift.c proposes a key frame at
- *       which it ends. The look goes on until it has read that key frame's announcement. Snapshots
- *       between the key frame's position and its announcement are read through the base before it.
- *       If one of them is held, that base must stay (RECLAIM-6).
- *     - A snapshot before the mark stays, whatever the caller asks for. Reading begins at the last
- *       snapshot there. If that one went, nothing would tell who sees the older blocks.
+ * RECLAIM-10  A thrifty call rewrites no part of the log twice for one boundary of the policy. The
+ *     look goes on at the mark: where the last stretch ended, or up to where nothing could go. The
+ *     next stretch begins at the last base before the first snapshot that goes, at the mark or
+ *     behind it. That base may lie behind P, which is an exception to RECLAIM-1. Four rules follow.
+ *     - Step 3 begins to read at the last snapshot that stays before the mark. Step 5 begins at P's
+ *       batch, or at the base if P lies behind it. So it meets every block that was born behind P.
+ *     - The base at which the stretch begins may go too, if the last stretch ended with it and no
+ *       held snapshot is read through it. Then the rewritten log does not announce it, and
+ *       RECLAIM-3 frees its nodes. Snapshots behind it that stay are read through the kept base
+ *       before it; none of them is held.
+ *     - The mark is in memory. thrift.c proposes a key frame at which the stretch ends. The look
+ *       goes on until it has read that key frame's announcement. Snapshots between the key frame's
+ *       position and its announcement are read through the base before it. If one of them is held,
+ *       that base must stay (RECLAIM-6).
+ *     - A snapshot before the mark stays, whatever the caller asks for. If the last one went, at
+ *       which step 3 begins to read, nothing would tell who sees the older blocks.
  *
  * Loop: the disk's store. The call is synchronous and runs the loop while it reads and writes, so
  *   the disk goes on. The log and the trees before the record's key frame do not change meanwhile.

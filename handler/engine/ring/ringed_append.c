@@ -20,8 +20,8 @@
  * RINGED_APPEND-3  Memory is asked for when a window is made. If there is none, the request waits,
  *     and later makes that window again from its beginning. What is drained gives memory back.
  * RINGED_APPEND-4  A snapshot gets its number and its time when its record is appended. The number
- *     is the one behind that of the newest snapshot. The time is what WITNESS-4 makes of the disk's
- *     clock then: later than the time of the snapshot before. The store logs both as they are
+ *     is the one behind that of the newest snapshot. The time is what WITNESS-4 makes of the host's
+ *     wall clock then: later than the time of the snapshot before. The store logs both as they are
  *     (FRONT-4). If nothing has changed since the newest snapshot, no record is made, and that
  *     snapshot is the answer, as without a ring. Snapshots that a disk takes by itself (protect.c)
  *     are appended so:

@@ -23,10 +23,11 @@
  *     the disk had then. And a change that makes room never waits for the draining of one that
  *     lacks room.
  *     If the writes directly behind such a change get no promise either, they are passed to the
- *     disk at once, beside it. So a full store has many writes under way, as without a ring. They
- *     wait as in 3 in three cases: beside a new size; on a disk that takes a snapshot of each batch
- *     or write; and while an extent has been asked for, since with that extent they may still
- *     become records. CHANGES_KEEP of the disk's operations stay free for reads and flushes.
+ *     disk as soon as that change has been passed, beside it. So a full store has many writes under
+ *     way, as without a ring. They wait as in 3 in three cases: beside a new size; on a disk that
+ *     takes a snapshot of each batch or write; and while an extent has been asked for, since with
+ *     that extent they may still become records. CHANGES_KEEP of the disk's operations stay free
+ *     for reads and flushes.
  *     ring/README.md has an example.
  * RINGED_REQUESTS-4  While the store has no room for the ring's records:
  *

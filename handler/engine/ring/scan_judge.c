@@ -27,9 +27,10 @@
  *     damaged or forged. The mark claims all records up to the epoch of its proof. Two things would
  *     go wrong if they were taken:
  *     - The disk's position would get their epoch, which is higher than that of the disk's record.
- *       Whoever reads such a record refuses it.
- *     - The disk appends in its own, lower epoch. Along a chain epochs never fall (SCAN-1), so the
- *       next scan would pass these records over, though they were acknowledged.
+ *       Whoever reads such a VDI record refuses it.
+ *     - What the disk appends next has its own, lower epoch. Along a chain epochs never fall
+ *       (SCAN-1), so the next scan would pass over these new records, though they were
+ *       acknowledged.
  * SCAN_JUDGE-7  A batch may be on one of two members only:
  *
  *       a later batch or header      the batch is
