@@ -169,9 +169,11 @@ class Truth:
         script = f"for at in $TIMES; do parallax vdi export demo/log@$at - | head -c {STEP} | sha256sum; done"
         found = guest.run(script, env={"TIMES": " ".join(when for when, _ in self.steps)}, timeout=400).out.splitlines()
         for (when, checksum), line in zip(self.steps, found, strict=True):
-            check(line.split()[0] == checksum, f"demo/log as it was at {when} is not what was written by then")
-        status = json.loads(guest.run("parallax cdp status demo/log --json").out)
-        check(status["protection"] == "every 10ms", "continuous protection did not come along:", status)
+            got = line.split()[0]
+            if got != checksum:  # what there is around that time tells whether a snapshot came late
+                around = guest.run(f"parallax cdp status demo; parallax snap list demo/log | grep -F '{when[:17]}' | tail -n 40", ok=False)
+                check(False, f"demo/log as it was at {when} is not what was written by then, but by",
+                      [at for at, other in self.steps if other == got], "\n" + around.out)
 
 
 def checksum_of(guest, disk):

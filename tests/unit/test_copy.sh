@@ -99,7 +99,7 @@ run 0 vdi export copy/web back --force
 same back other
 
 step "cut off at any write, an import is done again"
-for at in {5..405..16}; do
+for at in {5..805..32}; do
     cp --sparse=always demo.plx fresh.copy
     cp --sparse=always more.plx fresh2.copy
     FRESH=(--volume "$DIR/fresh.copy" --volume "$DIR/fresh2.copy")

@@ -47,7 +47,7 @@ run 1 store scan "iscsi://$LUN"
 says err "(mode 640): chmod 600 $DIR/credentials"
 rm credentials
 run 3 store scan "iscsi://$LUN"
-says err "cannot open $DIR/credentials"
+says err "cannot read $DIR/credentials"
 run 0 store scan "$DIR/demo.plx" # no target, no credentials
 : >credentials
 chmod 600 credentials
