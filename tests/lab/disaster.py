@@ -40,7 +40,8 @@ while :; do
     dd if=/dev/urandom of=/run/step bs=64k count={STEP >> 16} status=none
     dd if=/run/step of=$DISK bs=64k oflag=direct status=none
     nap {QUIET_S}
-    TZ=UTC printf -v now '%(%Y-%m-%dT%H:%M:%S)T.%sZ' "${{EPOCHREALTIME%.*}}" "${{EPOCHREALTIME#*.}}"
+    now=$EPOCHREALTIME # once: between two readings a second may end
+    TZ=UTC printf -v now '%(%Y-%m-%dT%H:%M:%S)T.%sZ' "${{now%.*}}" "${{now#*.}}"
     echo "$now $(sha256sum </run/step)"
 done
 """
