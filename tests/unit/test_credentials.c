@@ -12,36 +12,14 @@
 
 #include "device/credentials.h"
 #include "suite.h"
+#include "unit/small_files.h"
 
 #define SECRET "hush"
 #define TARGET "iqn.2026-11.org.example:disk"
 
-static char folder[] = "/tmp/plx-credentials-XXXXXX";
-static char path[sizeof folder + 16];
-
 static int make_folder(void)
 {
-    if (!mkdtemp(folder))
-        return 1;
-    snprintf(path, sizeof path, "%s/file", folder);
-    return setenv(PLX_CREDENTIALS_VARIABLE, path, 1);
-}
-
-static int remove_folder(void)
-{
-    unlink(path);
-    return rmdir(folder);
-}
-
-static void write_bytes(const void *bytes, size_t count)
-{
-    int fd;
-
-    unlink(path);
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    CU_ASSERT_FATAL(fd >= 0);
-    CU_ASSERT_EQUAL_FATAL(write(fd, bytes, count), (ssize_t)count);
-    close(fd);
+    return make_named(PLX_CREDENTIALS_VARIABLE);
 }
 
 static void write_text(const char *text)

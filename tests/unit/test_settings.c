@@ -10,35 +10,14 @@
 #include "registry/paths.h"
 #include "registry/settings.h"
 #include "suite.h"
+#include "unit/small_files.h"
 
-static char folder[] = "/tmp/plx-settings-XXXXXX";
-static char path[sizeof folder + 16];
 static struct plx_settings settings;
 static struct plx_fault fault;
 
 static int make_folder(void)
 {
-    if (!mkdtemp(folder))
-        return 1;
-    snprintf(path, sizeof path, "%s/file", folder);
-    return setenv(PLX_SETTINGS_VARIABLE, path, 1);
-}
-
-static int remove_folder(void)
-{
-    unlink(path);
-    return rmdir(folder);
-}
-
-static void write_bytes(const void *bytes, size_t count)
-{
-    int fd;
-
-    unlink(path);
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    CU_ASSERT_FATAL(fd >= 0);
-    CU_ASSERT_EQUAL_FATAL(write(fd, bytes, count), (ssize_t)count);
-    close(fd);
+    return make_named(PLX_SETTINGS_VARIABLE);
 }
 
 static void reads(const char *text)
