@@ -26,20 +26,11 @@ struct reading {
     char why[512]; /* of the first line that is wrong */
 };
 
-enum value_kind { WORD, FILE_NAME, NODE };
-
 static const struct entry {
     const char *section, *name;
-    enum value_kind kind;
-    size_t at; /* in struct plx_settings */
+    size_t at; /* in struct plx_settings; all values are paths */
 } entries[] = {
-    {"paths", "state", FILE_NAME, offsetof(struct plx_settings, state)},
-    {"registry", "node", NODE, offsetof(struct plx_settings, node)},
-    {"registry", "ca", FILE_NAME, offsetof(struct plx_settings, ca)},
-    {"registry", "certificate", FILE_NAME, offsetof(struct plx_settings, certificate)},
-    {"registry", "key", FILE_NAME, offsetof(struct plx_settings, key)},
-    {"registry", "user", WORD, offsetof(struct plx_settings, user)},
-    {"registry", "password-file", FILE_NAME, offsetof(struct plx_settings, password_file)},
+    {"paths", "state", offsetof(struct plx_settings, state)},
 };
 
 #define ENTRIES (sizeof entries / sizeof entries[0])
@@ -57,29 +48,13 @@ static const struct entry *find(const char *section, const char *name, bool *ret
     return NULL;
 }
 
-/* Where the value goes; NULL: r->why says why it goes nowhere. */
-static char *place(struct reading *r, const struct entry *entry)
-{
-    char *value = (char *)r->settings + entry->at;
-
-    if (entry->kind == NODE && r->settings->nodes < PLX_SETTINGS_NODES_MAX)
-        return r->settings->node[r->settings->nodes];
-    if (entry->kind == NODE)
-        snprintf(r->why, sizeof r->why, "more than %u nodes", PLX_SETTINGS_NODES_MAX);
-    else if (*value)
-        snprintf(r->why, sizeof r->why, "'%s' stands there twice", entry->name);
-    else
-        return value;
-    return NULL;
-}
-
 /* A pair of the file, for inih: 0 if it is wrong. */
 static int take(void *user, const char *section, const char *name, const char *value)
 {
     struct reading *r = user;
     bool known;
     const struct entry *entry = find(section, name, &known);
-    char *to;
+    char *to = entry ? (char *)r->settings + entry->at : NULL;
 
     if (r->why[0])
         return 0;
@@ -89,16 +64,15 @@ static int take(void *user, const char *section, const char *name, const char *v
         snprintf(r->why, sizeof r->why, "'%.60s' stands before any [SECTION]", name);
     else if (!entry)
         snprintf(r->why, sizeof r->why, "there is no section [%.60s]", section);
-    else if (!*value || strlen(value) >= PLX_SETTING_MAX)
-        snprintf(r->why, sizeof r->why, "the value of '%s' is %s", name,
-                 *value ? "too long" : "missing");
-    else if (entry->kind == FILE_NAME && value[0] != '/')
+    else if (!*value)
+        snprintf(r->why, sizeof r->why, "the value of '%s' is missing", name);
+    else if (value[0] != '/')
         snprintf(r->why, sizeof r->why, "'%s' is no absolute path: %.200s", name, value);
-    if (r->why[0] || !(to = place(r, entry)))
-        return 0;
-    snprintf(to, PLX_SETTING_MAX, "%s", value);
-    r->settings->nodes += entry->kind == NODE;
-    return 1;
+    else if (*to)
+        snprintf(r->why, sizeof r->why, "'%s' stands there twice", name);
+    else
+        snprintf(to, PLX_SETTING_MAX, "%s", value);
+    return !r->why[0];
 }
 
 /* The number of the first line that is longer than inih reads in one go, or 0. It would take the

@@ -7,15 +7,6 @@
  *   [paths]
  *   state = /var/lib/parallax           the state directory (paths.h)
  *
- *   [registry]                          the nodes of a cluster's registry (rqlite)
- *   node = https://10.0.0.1:4001        one line for each node
- *   node = https://10.0.0.2:4001
- *   ca = /etc/parallax/ca.pem           who signs the nodes' certificates
- *   certificate = /etc/parallax/host.pem
- *   key = /etc/parallax/host.key
- *   user = parallax                     where the nodes ask for one
- *   password-file = /etc/parallax/registry.password
- *
  * Order of precedence, the first that says something: an option of the command line, a variable of
  * the environment, the file, the default. --config is PLX_SETTINGS_VARIABLE for one command.
  *
@@ -30,19 +21,11 @@
 #define PLX_SETTINGS_FILE "/etc/parallax/parallax.conf"
 #define PLX_SETTINGS_VARIABLE "PARALLAX_CONFIG"
 #define PLX_SETTING_MAX 256 /* of a value, with the end */
-#define PLX_SETTINGS_NODES_MAX 9
 
 /* An empty text: the file does not say it. */
 struct plx_settings {
     char file[PLX_PATH_MAX]; /* what was read; empty: no file */
     char state[PLX_SETTING_MAX];
-    char node[PLX_SETTINGS_NODES_MAX][PLX_SETTING_MAX];
-    unsigned nodes;
-    char ca[PLX_SETTING_MAX];
-    char certificate[PLX_SETTING_MAX];
-    char key[PLX_SETTING_MAX];
-    char user[PLX_SETTING_MAX];
-    char password_file[PLX_SETTING_MAX];
 };
 
 /* Reads the file that the environment names, else the default one, which need not exist. */

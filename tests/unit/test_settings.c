@@ -1,5 +1,4 @@
 /* test_settings.c - handler/registry/settings.c: the configuration file, by its lines. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,28 +40,10 @@ static void test_values(void)
 {
     reads("");
     CU_ASSERT_STRING_EQUAL(settings.state, "");
-    CU_ASSERT_EQUAL(settings.nodes, 0);
-    reads("# a host of three\n"
-          "[paths]\n"
-          "state=/srv/parallax\n"
-          "; the registry\n"
-          "[registry]\n"
-          "node = https://10.0.0.1:4001\n"
-          "node = https://10.0.0.2:4001\n"
-          "ca = /etc/parallax/ca.pem\n"
-          "certificate = /etc/parallax/host.pem\n"
-          "key = /etc/parallax/host.key\n"
-          "user = parallax\n"
-          "password-file = /etc/parallax/registry.password"); /* no newline */
-    CU_ASSERT_STRING_EQUAL(settings.state, "/srv/parallax");
-    CU_ASSERT_EQUAL(settings.nodes, 2);
-    CU_ASSERT_STRING_EQUAL(settings.node[0], "https://10.0.0.1:4001");
-    CU_ASSERT_STRING_EQUAL(settings.node[1], "https://10.0.0.2:4001");
-    CU_ASSERT_STRING_EQUAL(settings.ca, "/etc/parallax/ca.pem");
-    CU_ASSERT_STRING_EQUAL(settings.certificate, "/etc/parallax/host.pem");
-    CU_ASSERT_STRING_EQUAL(settings.key, "/etc/parallax/host.key");
-    CU_ASSERT_STRING_EQUAL(settings.user, "parallax");
-    CU_ASSERT_STRING_EQUAL(settings.password_file, "/etc/parallax/registry.password");
+    reads("# where the state lies\n; on a disk of its own\n\n[paths]\nstate=/srv/parallax");
+    CU_ASSERT_STRING_EQUAL(settings.state, "/srv/parallax"); /* no newline */
+    reads("[paths]\n  state =  /srv/my parallax \n");
+    CU_ASSERT_STRING_EQUAL(settings.state, "/srv/my parallax");
 }
 
 /* SETTINGS-1, SETTINGS-4 */
@@ -74,16 +55,12 @@ static void test_not_understood(void)
         {"[paths]\nstat = /x\n", "line 2: section [paths] has no key 'stat'"},
         {"\n[registri]\nnode = x\n", "line 3: there is no section [registri]"},
         {"state = /x\n", "line 1: 'state' stands before any [SECTION]"},
-        {"[registry]\nca = /x\n\nca = /y\n", "line 4: 'ca' stands there twice"},
-        {"[registry]\nca = /x\n /y\n", "line 3: 'ca' stands there twice"}, /* a line goes on */
-        {"[registry]\nca =\n", "line 2: the value of 'ca' is missing"},
-        {"[registry]\nca = ca.pem\n", "line 2: 'ca' is no absolute path: ca.pem"},
-        {"[registry]\nca\n", "line 2: neither [SECTION] nor KEY = VALUE"},
-        {"[registry\n", "line 1: neither"},
-        {"[registry]\nuser = me\n[paths]\nuser = me\n", "line 4: section [paths] has no key"},
-        {"[registry]\nnode=1\nnode=2\nnode=3\nnode=4\nnode=5\nnode=6\nnode=7\nnode=8\nnode=9\n"
-         "node=10\n",
-         "line 11: more than 9 nodes"},
+        {"[paths]\nstate = /x\n\nstate = /y\n", "line 4: 'state' stands there twice"},
+        {"[paths]\nstate = /x\n /y\n", "line 3: 'state' stands there twice"}, /* a line goes on */
+        {"[paths]\nstate =\n", "line 2: the value of 'state' is missing"},
+        {"[paths]\nstate = here\n", "line 2: 'state' is no absolute path: here"},
+        {"[paths]\nstate\n", "line 2: neither [SECTION] nor KEY = VALUE"},
+        {"[paths\n", "line 1: neither"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -97,11 +74,11 @@ static void test_long(void)
     static char text[(64 << 10) + 1];
 
     memset(text, 'p', sizeof text);
-    memcpy(text, "[registry]\nuser = ", 18);
-    write_bytes(text, 11 + 190);
+    memcpy(text, "[paths]\nstate = /", 17);
+    write_bytes(text, 8 + 190);
     OK(plx_settings_read(&settings, &fault));
-    CU_ASSERT_EQUAL(strlen(settings.user), 190 - 7);
-    write_bytes(text, 11 + 191);
+    CU_ASSERT_EQUAL(strlen(settings.state), 190 - 8);
+    write_bytes(text, 8 + 191);
     refused(PLX_ERR_INVALID, "line 2: it has more than 190 bytes");
     write_bytes(text, 600);
     refused(PLX_ERR_INVALID, "line 2: it has more than 190 bytes");
