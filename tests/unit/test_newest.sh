@@ -15,7 +15,7 @@ does() { bash -e -c 'p() { "$PARALLAX" "$@"; }; '"$1" >said 2>&1 || die "$1: $(<
 fresh() {
     "$PARALLAX" vdi delete demo/web --yes >/dev/null 2>&1
     does "p gc demo; p vdi create demo/web --size 16M; p vdi bench demo/web --rw randwrite --bs 4k --iodepth 1 --runtime 1 --force;
-        p vdi import first demo/web --force"
+        p vdi import second demo/web --force; p vdi import first demo/web --force"
 }
 
 # amid_pipe STATUS COMMANDS: they run while most of demo/web is still to be copied into a pipe that is full.
