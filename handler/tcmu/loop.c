@@ -16,21 +16,22 @@
  *     into its timeout. If a turn brings the time forward, the thread that made the turn wakes it,
  *     once. So requests that set timers cost no system call each.
  * LOOP-7  Under load a few posts share one turn of the engine, and so one system call. While DEEP
- *     or more I/Os are in flight, a poster leaves its work in the inbox and returns. The next
- *     completion makes the turn; so does the poster whose work is the MANYth in the inbox. No work
- *     is forgotten, because a holder first stores the number of I/Os in flight (under_way), then
- *     gives up the mutex, then looks into the inbox:
+ *     or more I/Os are in flight, a poster leaves its work in the inbox and returns. The thread
+ *     that collects the next completion makes the turn. A poster whose work is the MANYth or a
+ *     later one in the inbox tries the mutex at once, as below DEEP. No work is forgotten, because
+ *     a holder first stores the number of I/Os in flight (under_way), then gives up the mutex, then
+ *     looks into the inbox:
  *
  *        the post comes              who takes the work
  *        before the holder's look    the holder, by LOOP-2
  *        after that look, and        the poster, because it tries the mutex (LOOP-2)
  *        under_way is below DEEP
- *        after that look, and        a watcher. It sleeps until an I/O of its volume completes,
- *        under_way is DEEP or more   then makes a turn (LOOP-8), and of so many I/Os one completes
+ *        after that look, and        a watcher: it makes a turn when an I/O of its device has
+ *        under_way is DEEP or more   completed (LOOP-8), and with DEEP I/Os in flight one completes
  *                                    soon. If another thread collects that completion first, its
  *                                    turn or its look takes the work (LOOP-2)
  *        the same, but the device    the loop's own thread, which sleeps IMPATIENT_MS at most
- *        with those I/Os hangs       while the queue is deep
+ *        with those I/Os hangs       while DEEP or more I/Os are in flight
  *
  *     The table assumes that one of many I/Os completes soon. A slow device with large writes in
  *     flight breaks that assumption. A reader who waits for each answer before the next request

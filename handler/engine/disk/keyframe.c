@@ -12,16 +12,20 @@
  * KEYFRAME-2  A disk writes one key frame at a time. The record has two slots (A/B): a new record
  *     goes to the slot that is not in effect, and is flushed. Only then is its mirror copy written
  *     over the other slot. So a torn write never hits the only durable copy of the record (INV-2).
- * KEYFRAME-3  A snapshot that is kept can always be opened: from its base, the last key frame that
- *     the log announces before it. Readers here or in other processes may be using the base's
- *     nodes. So while a snapshot is held, its base stays (RECLAIM-6). With key frames K1 and K2 and
- *     snapshots 5 to 7 this means:
+ * KEYFRAME-3  A snapshot that is kept can always be opened: from its base and the log between the
+ *     base and it. The base is the last key frame that the log announces before the snapshot. If
+ *     history begins with a later key frame by now, the base is that one. A node of a base that is
+ *     freed too early gets a new user and is overwritten. Then nothing leads any more to the blocks
+ *     of the snapshots that are read through it. Readers here or in other processes go on reading a
+ *     base's nodes, so while a snapshot is held (RECLAIM-6), not only kept, its base stays. With
+ *     key frames K1 and K2 and snapshots 5 to 7 this means:
  *
  *      log          K1 announced ... 5 ... position of K2 ... 6 ... K2 announced ... 7
  *      opened from                   K1                       K1                     K2
  *
- *     Once 5 has been let go, history may begin with K2. Then K1 is gone, and 6 is opened from K2,
- *     now the oldest key frame that the record names. K2's position is before 6.
+ *     Once 5 has been let go, and if nobody holds 6, history may begin with K2, whose position is
+ *     before 6. Then K1 is gone, and K2, now the oldest key frame that the record names, is the
+ *     base of 6.
  *
  *     K2 is announced only when the record that names K2 is durable. Some nodes of K1 have been
  *     replaced in K2's tree. Whether they are freed is decided when K2's announcement is in the log
@@ -30,7 +34,8 @@
  *
  *      row  what is so then                           K1's replaced nodes
  *       1   K2's announcement failed                  stay: later snapshots are opened from K1
- *       2   K2 is `alone`                             are freed: no snapshot is opened from K1
+ *       2   K2 is `alone`: history begins with it     are freed: no snapshot is opened from K1
+ *             (decided as said below)
  *       3   the record names K1 as the oldest key     stay: who lets history go takes the oldest
  *             frame                                     key frame for a whole one (RECLAIM-2)
  *       4   a snapshot was taken since K1's position  stay: it may be opened from K1
@@ -41,14 +46,15 @@
  *      5 was taken, and 4 is kept                                          row 4
  *      neither 5 nor 6 was taken, and 4 is kept                            row 5
  *      no snapshot was ever taken                                          row 2
- *      the first one ever is 6, logged while K2's tree was built; or its   row 3
- *        batch failed (LOG-4), so there is no snapshot again
+ *      the first one ever is 6, logged while K2's tree was built, so K2    row 3
+ *        is not `alone`; even if the batch of 6 failed afterwards (LOG-4)
+ *        and there is no snapshot
  *
  *     What the rows do not say:
- *     - `alone` means that history begins with K2. It is decided once, when K2's tree is complete:
- *       no snapshot is kept then, and none was logged behind K2's position. From this decision
- *       until the announcement, the log holds snapshots back. One that was logged in between would
- *       be opened from K1 before the record flips, and from K2 afterwards.
+ *     - Whether K2 is `alone` is decided once, when K2's tree is complete: it is if no snapshot is
+ *       kept then, and none was logged behind K2's position. From this decision until the
+ *       announcement, the log holds snapshots back. One that was logged in between would be opened
+ *       from K1 before the record flips, and from K2 afterwards.
  *     - The last key frame of a disk that is closed is not announced. Nothing is logged behind it
  *       (KEYFRAME-5), so no snapshot can follow, and the next opening announces it first.
  *     - A snapshot between K1's position and K1's announcement is opened from the key frame before
@@ -64,9 +70,12 @@
  *     these blocks may have a new user:
  *       what died                                      what recovery from the old record does
  *       new and dead again since the old key frame     may read it to prove a batch (REPLAY-2)
- *         (frozen_deaths; what history lets go)
+ *         (frozen_deaths)
  *       replaced in the old tree (data_deaths)         merges the same log into the same tree, and
  *                                                      so frees the block once more
+ *       what history lets go (reclaim.c)               keeps that history, which the old record
+ *                                                      names: its snapshots are read from there
+ *                                                      (RECLAIM-5)
  * KEYFRAME-5  The last key frame of a disk that is closed includes all of its log, and its record
  *     names no owner. The log is ended before that key frame is written, so nothing is ever logged
  *     behind it.

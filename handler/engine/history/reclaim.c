@@ -31,12 +31,13 @@
  *     history begins. The stretch ends at a base behind the last snapshot that goes. So versions.c
  *     can tell of each block that dies in the stretch whether a snapshot that stays sees it:
  *
- *       the block was born         and died    it is
- *       in the log that is read    behind P    seen, if a snapshot that stays lies in between
- *       before it                  behind P    seen by P: it was mapped when P was taken
- *       before it; there is no P   -           seen, if a snapshot that stays lies before its death
- *       at any time                before P    left alone: the snapshots that go are all behind P,
- *                                              so none of them sees it
+ *       the block was born            and died   it is
+ *       in the log that is read       behind P   seen, if a snapshot that stays lies in between
+ *       before the log that is read   behind P   seen by P: it was mapped when P was taken
+ *       before the log that is read,  -          seen, if a snapshot that stays lies before its
+ *         and there is no P                        death
+ *       at any time                   before P   left alone: the snapshots that go are all behind
+ *                                                  P, so none of them sees it
  *
  *     If the rewritten log does not fit between the two bases, the stretch ends at a later base. If
  *     that does not help either, the snapshots of the stretch stay.
@@ -54,10 +55,10 @@
  * RECLAIM-4  A block or node of the tree that a clone began with is never freed here, because
  *     its origin may still use it.
  * RECLAIM-5  A block or segment is freed only after a record is durable that no longer names it
- *     (step 7). The caller lists what must stay before that. In between, no snapshot that is being
- *     deleted may come into use. Up to step 6 one still can. Step 6 notices it by the counters of
- *     labels and clones and by the open instants, and the call ends with BUSY. From step 6 on
- *     plx_vdi_lets_go() refuses to label or open these snapshots.
+ *     (step 7). Before step 1 the caller has listed what must stay. From then until that record is
+ *     durable, nobody may begin to use a snapshot that goes. Up to step 6 somebody still can. Step
+ *     6 notices it by the counters of labels and clones and by the open instants, and the call ends
+ *     with BUSY. From step 6 on plx_vdi_lets_go() refuses to label or open these snapshots.
  * RECLAIM-6  A snapshot is held if one of these is so:
  *     - the caller names it, because it has a label, because a clone began with it, or because
  *       another process reads it;

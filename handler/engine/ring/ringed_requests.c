@@ -4,8 +4,9 @@
  *
  * RINGED_REQUESTS-1  In the states ON and SLOW (ringed.c) changes become records. In OFF they are
  *     the disk's, and in STOPPED they fail. In all others they wait here, in order of arrival:
- *     while the ring is turned on, and in EMPTY and UNMARK. So there is an instant at which the
- *     disk has all that was acknowledged. At such an instant its mark is set or removed.
+ *     while the ring is being turned on (QUIET, FLUSH, PROVE, MARK) or off (EMPTY, UNMARK). So
+ *     there is an instant at which the disk has all that was acknowledged. At such an instant its
+ *     mark is set or removed.
  * RINGED_REQUESTS-2  Reads and flushes never wait here. A LABEL waits for its own snapshot only.
  *     The thread that deletes snapshots may be waiting for that label, and draining may be waiting
  *     for the room which that thread makes (REQUEST-1).
