@@ -169,14 +169,14 @@
  *     the epoch that was written. Each door refuses the older record from then on (DOORS-1), until
  *     the operator accepts it, and by that gives up what the ring has. A store that was put back as
  *     a whole is no such case: its registry has not granted E.
- * ATTACH-25  A recovery that fails may have taken some of the dead's extents over, and not marked
- *     what the dead's logs name there (ATTACH-1). No other process can mark that: the extents are
- *     this instance's. If another process recovered the disks, their logs would not name the blocks
- *     any more, and the blocks would be handed out twice. So this process keeps the lock of
- *     ATTACH-11 until a later attempt of its own has marked them. That attempt first adopts the
- *     extents that the registry had given to this process and whose headers could not be read
- *     then. If this process ends before such an attempt has succeeded, it is one more dead
- *     instance, and one recovery treats all of them.
+ * ATTACH-25  Process P recovers the dead instance D and fails within steps 1 to 3 of recovery.c.
+ *     Then the registry may have given extents of D to P, while the blocks that D's logs name there
+ *     are not marked (ATTACH-1). Only P can mark them, for P owns the extents. If a process Q
+ *     recovered D's disks now, their new key frames would make those logs count no more. No log
+ *     would tell P of the blocks, and P would hand them out a second time. So P keeps the lock of
+ *     ATTACH-11 until an attempt of its own has ended step 3. That attempt first adopts the extents
+ *     that the registry had given to P and whose headers could not be read then. If P ends before
+ *     that, it is one more dead instance, and one recovery treats all of them.
  * ATTACH-26  The newest state of a disk is no snapshot, and nothing holds it. So who copies it is
  *     refused while another process has the disk open, and asks before the copy counts whether the
  *     disk stood still: its row has no other owner, no other epoch, and is not deleted (newest.c).

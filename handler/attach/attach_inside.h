@@ -143,11 +143,12 @@ struct plx_attach {
     struct plx_opened_vdi *unasked; /* ATTACH-14 */
     uint64_t unasked_changes;       /* of that list */
     bool together;                  /* ATTACH-13: disks are being closed */
-    /* ATTACH-25: a recovery has begun to take extents and not marked all blocks in them; those that
-     * the store has not adopted yet, of which only the numbers count. */
+    /* ATTACH-25. half_recovered: a recovery has begun to take extents and has not ended step 3.
+     * taken: the extents that it was to take and that were neither adopted by the store nor given
+     * up since; only row.no counts. */
     bool half_recovered;
     struct plx_owned_extent *taken;
-    struct plx_fault unrecovered;   /* of this disk; code 0: of none */
+    struct plx_fault unrecovered; /* of this disk; code 0: of none */
     char unrecovered_vdi[PLX_UUID_TEXT];
 };
 

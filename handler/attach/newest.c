@@ -2,16 +2,20 @@
  * because nobody has the store open (ATTACH-16).
  *
  * NEWEST-1  A reader that copies reads the row of the disk before the disk's record, and again when
- *     all is read. If both are the same, nobody has written to, moved or freed a block that it has
- *     read. Everything that does so has raised the epoch first, or changed the row otherwise:
+ *     all is read. If no other process that may live had the disk open at the first reading, and at
+ *     the second owner and epoch are the same and the row is not deleted, then nobody has written
+ *     to, moved or freed a block that was read in between. Why: whatever changes the disk's blocks
+ *     has raised the epoch before. The exceptions are deletion in doubt and the last two rows; they
+ *     leave alone every block that the reader reads:
  *         writes, discards, key frames, a ring     the disk is open for writing: its lock was taken
  *             that is drained, checksums that          (plx_registry_vdi_lock), durably, before
  *             come back, moves, sharing,               its record or a block changed
  *             rewinding, snapshots that go
- *         a recovery, of whose owner has died      the takeover raises the epoch
- *         deleting                                 locks the disk; in doubt the row is not locked,
- *                                                      but is 'deleted', and nothing is collected
- *                                                      or claimed while there is doubt
+ *         recovery of a disk whose owner has died  the takeover raises the epoch
+ *         deleting                                 locks the disk; in doubt nobody gets a lock:
+ *                                                      record and row are marked 'deleted' without
+ *                                                      one, and until the doubt ends no block is
+ *                                                      collected and no extent claimed
  *         a collection                             frees what no live disk leads to
  *         other disks with the same blocks         nobody overwrites or moves a block that a
  *             (clones, common blocks)                  clone or snapshot sees; only a collection
@@ -23,7 +27,8 @@
  *     Then nobody has the store open, so an owner in the row is dead.
  * NEWEST-3  Maps of blocks (diff) are read of open disks, too. Nodes and log are never overwritten
  *     where they lie and carry checksums, so what is read of them is of one moment or looks damaged
- *     (RECORD-2). Who meets damage asks whether the disk stood still before it is called that.
+ *     (RECORD-2). Whoever meets damage first asks whether the disk stood still. Only if it did is
+ *     that reported as damage.
  * Threads: see attach.h. Crash story: nothing is written here.
  */
 #include <stdio.h>

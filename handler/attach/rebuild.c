@@ -65,31 +65,38 @@
  *     the store nor the old registry has the row, no snapshot of any other disk goes by itself
  *     while the clone lives; a whole disk may still be deleted (HOLDS-9). Each rebuild names the
  *     clone.
- * REBUILD-14  No two disks come out of a rebuild with one block that only one of them can have
- *     (VERIFY-3, VERIFY-11: inherited blocks and common blocks may have several users). Below,
- *     *disputed* means such a block. The checker finds disputed blocks, whatever the old registry
- *     knows. A block *speaks against* a disk if its contents are proven not to be what that disk
- *     wrote there: mostly, because they do not match its checksum (VERIFY-10). A block *proves A
- *     older than B* if it speaks against A, and its contents are proven to be what B wrote. One of
- *     the two disks went back to an older state, and is refused as in REBUILD-7:
+ * REBUILD-14  A block that only one disk can have, and two disks have, is *disputed*. (Inherited
+ *     and common blocks may have several users: VERIFY-3, VERIFY-11.) No two disks come out of a
+ *     rebuild with a disputed block. The older of them believes that the block is its own, and
+ *     would overwrite or free what the newer one has there. The checker finds disputed blocks,
+ *     whatever the old registry knows. A block *speaks against* a disk if its contents are proven
+ *     not to be what that disk wrote there: mostly, because they do not match its checksum
+ *     (VERIFY-10). A block *proves A older than B* if it speaks against A, and its contents are
+ *     proven to be what B wrote. One of the two disks went back to an older state, and is refused
+ *     as in REBUILD-7:
  *
  *       row  what is known                                                refused
  *        1   a disputed block of A and B proves A older than B; no        A
- *              disputed block, of B and any disk, speaks against B
+ *              disputed block of B, with A or with any other disk,
+ *              speaks against B
  *        2   no disputed block of A and B proves either one older. A is   A: its record is from
- *              the origin that B descends from, and has no snapshot of    before that snapshot,
- *              the number through which B does, nor a later one. B only   which stays as long as
+ *              the origin that B descends from, and has neither the       before that snapshot,
+ *              snapshot that B descends from nor a later one. B only      which stays as long as
  *              reads the disputed blocks of A and B. One of them is       the clone lives
- *              proven to be what B wrote. No disputed block, of B and
- *              any disk, speaks against B
+ *              proven to be what B wrote. No disputed block of B, with
+ *              A or with any other disk, speaks against B
  *        3   anything else                                                both: the older one
  *                                                                         would overwrite the newer
  *
- *     Why row 2 asks for more: a block of which A has no checksum proves nothing against A, since A
- *     may have written the same bytes in place. Row 2 does not apply if A's record names a ring, or
- *     if A's log cannot be read: A may have that snapshot there. Row 1 is looked at for all pairs
- *     first. Disks that are refused are left out, and the rest is asked again. attach/README.md has
- *     an example of each row.
+ *     Why row 2 does not go by the missing snapshot alone: its loss may have been accepted once,
+ *     and then B may have gone back, to blocks that A has got since. So B must do no more than read
+ *     the disputed blocks, as it does with all that it got with the snapshot, and one of them must
+ *     be proven to be what B wrote. That nothing speaks against B would not be enough: what was
+ *     overwritten in place has no checksum. Row 2 does not apply if A's record names a ring, or if
+ *     A's log cannot be read: A may have that snapshot there.
+ *     Row 1 is tried for all pairs, then rows 2 and 3 for the pairs that are undecided still. Then
+ *     the checker reads the store again without the refused disks, until it finds no disputed
+ *     block. attach/README.md has an example of each row.
  * REBUILD-15  What was known of the clocks may be gone or old. The old registry is old in this
  *     sense if it is in doubt, if something on the store is newer than it knows, or if what would
  *     tell cannot be read. Then nobody knows which snapshots were taken in doubt, and the new

@@ -15,8 +15,9 @@
  *        fails, the others are opened all the same, and this instance keeps its lock.
  *     6. Remove: the instance's row.
  * A crash leaves this instance dead beside the others. The next recovery treats all of them alike.
- * A failure between 1 and 3 leaves this process alone with the recovery (ATTACH-25). README.md
- * here and handler/README.md use the same numbers.
+ * If step 1, 2 or 3 fails after the registry may have given this process an extent, only this
+ * process may go on with the recovery (ATTACH-25). README.md here and handler/README.md use the
+ * same numbers.
  * Invariants and threads: attach.c. */
 #include <stdlib.h>
 #include <string.h>
@@ -207,7 +208,8 @@ static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *
     return error;
 }
 
-/* ATTACH-25. What is left on the list then was not given: the dead still have it. */
+/* ATTACH-25. What is on the list and not among this instance's extents was never given to it: a
+ * dead instance still owns it. */
 static int adopt_left(struct plx_attach *a, struct plx_fault *fault)
 {
     struct plx_registry_extent *list;
@@ -484,9 +486,8 @@ static size_t count_peers(const struct plx_attach *a, const struct plx_registry_
     return peers;
 }
 
-/* ATTACH-1, for all dead instances together. One of them may have died while it recovered another,
- * when it had taken over the extents and not yet the disks: then one's logs name blocks in the
- * extents of the other. */
+/* ATTACH-1, for all dead instances together. Dead instance B may have died while it recovered dead
+ * A, when it had A's extents but not yet A's disks. Then A's logs name blocks in extents of B. */
 static int recover_all(struct plx_attach *a, const struct plx_registry_instance *dead, size_t count,
                        struct plx_fault *fault)
 {

@@ -19,9 +19,10 @@
  *     that loses "closed" or a counter only makes the next host watch in vain. An opening is
  *     flushed, so that an older "closed" cannot come back under a store that is in use.
  * TENANCY-3  To take a store over means to begin a tenancy from another boot or inode, after a
- *     release, or by the operator's word. A process that does so writes the page, waits, and reads
- *     the page again before it does anything else. If two processes take the store at the same
- *     time, the one whose page was overwritten notices. The wait is SLOW_NS (TENANCY-10).
+ *     release, or by the operator's word. A process that does so writes the page, waits SLOW_NS,
+ *     and reads the page again before it does anything else. The wait has two reasons: of two
+ *     processes that take the store at once, the one whose page was overwritten must notice; and
+ *     the former host may still let go of writes for that long (TENANCY-10).
  * TENANCY-4  The counter never goes back while its host lives. A counter that did go back belongs
  *     to an older page: somebody restored the volume beneath us. The tenancy is fenced.
  * TENANCY-5  A counter that stands still proves death only on the same machine. A process that is
@@ -45,11 +46,11 @@
  *     flush goes to the store in two cases, by a clock that goes on while the machine sleeps:
  *     (a) the last good look began less than GAP_NS (2 s) ago;
  *     (b) it began less than SLOW_NS (5 s) ago, and after the write came.
- *     Why a write of either case is handed to the device before another host's: the other host
- *     writes the page after our look has read it, or the look would have seen that. Then it waits
- *     SLOW_NS before it writes anything else (TENANCY-3), and that is at least 5 s after our look
- *     began. The other host waits also if it had read the page before we set "open", and so found
- *     that nobody had the store.
+ *     Why a write of either case is handed to the device before another host's: a host that takes
+ *     the store over writes the page after our last good look has read it; otherwise that look
+ *     would have found the other host there. It then waits SLOW_NS before it writes anything else
+ *     (TENANCY-3), so that wait ends at least 5 s after our look began. The other host waits also
+ *     if it had read the page before we set "open", and so found that nobody had the store.
  *     Why (a) has 2 s and not 5: a write is let go by the clock, and reaches the device later: at
  *     the end of the turn, after other threads, over a network. (a) leaves 3 s for that. With 5 s,
  *     a machine that wakes up 4.9 s after its last look would let go of all that it has, 0.1 s
