@@ -4,7 +4,8 @@
  *     acts on an owner or epoch that a rollback took back.
  * REGISTRY-2  Every changing batch has an audit event as an element, so the event commits with the
  *     change. Exceptions: holds and intents (holds.c), the bookkeeping of collections
- *     (collections.c) and of growth, and a region that is nearly full (SQLITE-6).
+ *     (collections.c) and of growth, rows that are carried (carry.c), and a region that is nearly
+ *     full (SQLITE-6).
  * Threads: one at a time per handle.
  * Crash story: each call is one transaction (sqlite.c); there is no state in between.
  */

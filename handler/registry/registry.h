@@ -136,6 +136,14 @@ int plx_registry_alone(struct plx_registry *reg,
 
 /* ---- Stores and volumes ------------------------------------------------------------------ */
 
+/* Of a store's row (clusters.h). */
+enum plx_registry_state {
+    PLX_STORE_NORMAL,
+    PLX_STORE_ARRIVING, /* its rows are being carried here, or do not count yet */
+    PLX_STORE_LEAVING,  /* they are being carried away, or do not count any more */
+    PLX_STORE_UNKNOWN,  /* returned: a damaged registry's; to be treated as neither */
+};
+
 struct plx_registry_store {
     int64_t id; /* the row's number in this registry; parameter `store` of the calls below */
     char uuid[PLX_UUID_TEXT];
@@ -144,6 +152,9 @@ struct plx_registry_store {
     uint64_t created_ns; /* 0 at create: now */
     /* Returned: why the registry is not to be believed (plx_registry_doubt); empty: it is. */
     char doubt[PLX_REGISTRY_DOUBT];
+    /* Returned: of which copy of the store the rows are; empty: not said, in a store's own. */
+    char identity[PLX_UUID_TEXT];
+    enum plx_registry_state state; /* returned */
 };
 
 struct plx_registry_volume {

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "registry/clusters.h"
 #include "registry/sql.h"
 
 /* ---- Stores ------------------------------------------------------------------------------ */
@@ -24,9 +25,13 @@ static void read_store(void *item, const struct plx_sql_value *columns)
     store->extent_blocks = (uint64_t)columns[3].number;
     store->created_ns = (uint64_t)columns[4].number;
     plx_sql_copy(store->doubt, sizeof store->doubt, &columns[5]);
+    plx_sql_copy(store->identity, sizeof store->identity, &columns[6]);
+    store->state = plx_registry_state_of(columns[7].text);
 }
 
-#define STORE_COLUMNS "id, uuid, name, extent_blocks, created_ns, coalesce(doubt, '')"
+#define STORE_COLUMNS                                                                              \
+    "id, uuid, name, extent_blocks, created_ns, coalesce(doubt, ''), coalesce(identity, ''),"      \
+    " state"
 
 static const struct plx_sql_shape store_shape = {sizeof(struct plx_registry_store), read_store};
 

@@ -136,6 +136,7 @@ static int run_plain(struct plx_registry *reg, bool change, const char *text, ui
  * goes on. The limit of events is nobody's change: opening sets it, as large as the region is. */
 static const char *const texts[] = {
     "SELECT number FROM migrations",
+    "SELECT * FROM cluster",
     "SELECT * FROM store",
     "SELECT * FROM store_policies",
     "SELECT * FROM volumes",
