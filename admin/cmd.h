@@ -154,6 +154,9 @@ int plx_cmd_lun_check_none(struct plx_cli *cli, const struct plx_name *name);
 /* Who is logged in to the virtual disk's LUNs, by name; false: nobody may ask here. */
 bool plx_cmd_lun_initiators(struct plx_cli *cli, const struct plx_name *name, char *ret_text,
                             size_t size);
+int plx_cmd_cluster_init(struct plx_cli *cli);
+int plx_cmd_cluster_leave(struct plx_cli *cli);
+int plx_cmd_cluster_status(struct plx_cli *cli);
 int plx_cmd_lun_create(struct plx_cli *cli);
 int plx_cmd_lun_list(struct plx_cli *cli);
 int plx_cmd_lun_delete(struct plx_cli *cli);

@@ -236,6 +236,7 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
                                           .dry_run = plx_cli_get(cli, "dry-run"),
                                           .no_newer =
                                               plx_cli_get(cli, "i-checked-there-is-no-newer-one"),
+                                          .registry_lost = plx_cli_get(cli, "registry-lost"),
                                           .patience = plx_session_patience(cli),
                                           .lost = print_lost,
                                           .unread = note_unread,

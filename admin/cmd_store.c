@@ -14,6 +14,7 @@
 #include "attach/founding.h"
 #include "attach/numbers.h"
 #include "attach/volumes.h"
+#include "registry/clusters.h"
 
 /* ---- format ---------------------------------------------------------------------------------- */
 
@@ -407,6 +408,7 @@ static const struct plx_column info_columns[] = {
     {"metadata_extents", "  metadata", PLX_COLUMN_NUMBER},
     {"system_extents", "  of the store itself", PLX_COLUMN_NUMBER},
     {"sealed_extents", "  damaged or gone back", PLX_COLUMN_NUMBER},
+    {"cluster", "Cluster", PLX_COLUMN_TEXT},
     {"registry_bytes", "Registry", PLX_COLUMN_SIZE},
     {"registry_used_bytes", "  used", PLX_COLUMN_SIZE},
     {"vdis", "Virtual disks", PLX_COLUMN_NUMBER},
@@ -441,6 +443,20 @@ static void print_known_part(struct plx_cli *cli, const char *store)
     cli->fault = said;
 }
 
+/* Where the registry lies: on a cluster's nodes, or in the store, where its space is bounded. */
+static void place_registry(struct plx_registry *registry, json_t *object)
+{
+    struct plx_registry_cluster cluster;
+    uint64_t used, pages;
+
+    if (plx_registry_cluster_get(registry, &cluster) == 0)
+        json_object_set_new(object, "cluster", json_string(cluster.uuid));
+    if (plx_registry_room(registry, &used, &pages) == 0 && pages)
+        json_object_update_new(
+            object, json_pack("{s:I,s:I}", "registry_bytes", (json_int_t)(pages * PLX_BLOCK_SIZE),
+                              "registry_used_bytes", (json_int_t)(used * PLX_BLOCK_SIZE)));
+}
+
 int plx_cmd_store_info(struct plx_cli *cli)
 {
     struct plx_store_info info = {0};
@@ -449,7 +465,6 @@ int plx_cmd_store_info(struct plx_cli *cli)
     struct plx_registry_vdi *vdis = NULL;
     struct plx_registry_instance *instances = NULL;
     size_t vdi_count = 0, instance_count = 0;
-    uint64_t registry_used, registry_pages;
     struct plx_name name;
     char id[PLX_UUID_TEXT];
     int rc;
@@ -464,7 +479,6 @@ int plx_cmd_store_info(struct plx_cli *cli)
     plx_store_get_info(plx_session_store(cli), &info);
     plx_session_row(cli, &store);
     if ((rc = plx_registry_extent_count(registry, store.id, &extents)) ||
-        (rc = plx_registry_room(registry, &registry_used, &registry_pages)) ||
         (rc = plx_registry_vdi_list(registry, store.id, false, NULL, 0, &vdis, &vdi_count)) ||
         (rc = plx_registry_instance_list(registry, store.id, &instances, &instance_count)))
         plx_session_registry_fault(cli, rc);
@@ -490,11 +504,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
                   "system_extents", (json_int_t)extents.system, "sealed_extents",
                   (json_int_t)extents.disbelieved, "vdis", (json_int_t)vdi_count, "vdi_slots",
                   (json_int_t)info.vdi_slots, "open_by", open_by));
-    if (registry_pages)
-        json_object_update_new(object, json_pack("{s:I,s:I}", "registry_bytes",
-                                                 (json_int_t)(registry_pages * PLX_BLOCK_SIZE),
-                                                 "registry_used_bytes",
-                                                 (json_int_t)(registry_used * PLX_BLOCK_SIZE)));
+    place_registry(registry, object);
     plx_out_set_time(object, "created", store.created_ns);
     json_object_set_new(object, "doubt", plx_session_doubt(cli));
     plx_session_tell_host(cli, name.store, object);

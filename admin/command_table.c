@@ -168,6 +168,7 @@ const struct plx_command plx_commands[] = {
      "store rebuild-registry demo",
      OPTIONS({"volume", "PATH...", "once for each volume, if the store is not known here"},
              {"i-checked-there-is-no-newer-one", NULL, "confirm it, where a volume went back"},
+             {"registry-lost", NULL, "the nodes of the store's cluster have lost it for good"},
              {"dry-run", NULL, "only read; change nothing"}),
      plx_cmd_store_rebuild},
     {"store", "export-registry", "STORE FILE", "Write a copy of the registry of a store.",
@@ -649,35 +650,7 @@ const struct plx_command plx_commands[] = {
               "the member that is missing never comes back with writes that count"}),
      plx_cmd_ring_repair},
 
-    {"lun", "create", "STORE/VDI[@SNAPSHOT]",
-     "Export a virtual disk over iSCSI and print its address.",
-     "Creates the backstore, target, portal and LUN in the kernel's target (LIO). They are saved, "
-     "so that they come back after a restart. You must say who may log in: --initiator or "
-     "--any-initiator. A target that exists gets the LUN, and ACLs for the initiators that you "
-     "name. Its own rules, portals and ACLs do not change, and the command is refused if they "
-     "contradict what you ask for. Snapshots are read-only. This needs root and tcmu-runner.",
-     "lun create demo/web --initiator iqn.2026-11.org.example:host7\n"
-     "lun create demo/web@before-upgrade --any-initiator --portal 192.0.2.7\n"
-     "lun create demo/db --target iqn.2026-11.org.example:all --initiator "
-     "iqn.2026-11.org.example:host7",
-     OPTIONS({"target", "IQN", "default: iqn.2026-11.org.parallax:STORE.VDI"},
-             {"portal", "IP[:PORT]...", "address to listen on (default 0.0.0.0:3260)"},
-             {"lun", "N", "LUN number (default: the first free one)"},
-             {"initiator", "IQN...", "let this initiator log in"},
-             {"any-initiator", NULL, "let everybody log in who can reach the portal"},
-             {"read-only", NULL, "write protected"}),
-     plx_cmd_lun_create},
-    {"lun", "list", "[STORE]", "List what is exported.", NULL,
-     "lun list\n"
-     "lun list demo --json",
-     OPTIONS(TABLE_OPTIONS), plx_cmd_lun_list},
-    {"lun", "delete", "STORE/VDI[@SNAPSHOT]", "Stop exporting; the virtual disk stays.",
-     "Refused while an initiator is logged in, unless you give --force. If nothing else uses them, "
-     "the ACL and the target that 'lun create' made are deleted, too.",
-     "lun delete demo/web",
-     OPTIONS({"target", "IQN", "only from this target"},
-             {"force", NULL, "even if initiators are logged in"}),
-     plx_cmd_lun_delete},
+#include "command_table_hosts.inc"
 
     {"help", NULL, "[NOUN] [VERB]", "Show help on everything, a noun or a command.", NULL,
      "help\n"

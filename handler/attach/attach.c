@@ -318,6 +318,7 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
         .uuid = a->known.uuid,
         .identity = a->known.identity,
         .who = who,
+        .settings = &a->paths.settings,
         .may_write = plx_attach_may_write,
         .context = a,
         .damaged = &a->damaged,

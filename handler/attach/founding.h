@@ -68,14 +68,20 @@ int plx_founding_release(const char *state_dir, const char *store, bool dry_run,
 int plx_founding_forget(const char *state_dir, const char *store,
                         const struct plx_patience *patience, struct plx_fault *fault);
 
-/* For rebuild.c and attach.c. A tenancy of a store whether it is this host's or nobody's; from: as
- * above. */
+/* For rebuild.c, clustering.c and attach.c. A tenancy of a store whether it is this host's or
+ * nobody's; from: as above. */
 int plx_founding_take(const struct plx_paths *paths, const struct plx_known *known,
                       const char *from, const struct plx_patience *patience,
                       struct plx_tenancy **ret_tenancy, struct plx_fault *fault);
 /* plx_known_put(), after all else was done. */
 int plx_founding_enter(const struct plx_paths *paths, const struct plx_known *known,
                        const struct plx_patience *patience, struct plx_fault *fault);
+/* Opens the store and closes it, which recovers what dead processes have left, once no other
+ * process has it open. also: what else is to be asked meanwhile; may be NULL. */
+struct plx_attach;
+int plx_founding_recover(const char *state_dir, const char *store,
+                         int (*also)(struct plx_attach *attach, struct plx_fault *fault),
+                         const struct plx_patience *patience, struct plx_fault *fault);
 /* The rows of a store and its volumes. */
 void plx_founding_rows(const struct plx_store_info *info, const struct plx_known *known,
                        struct plx_registry_store *ret_store,

@@ -309,13 +309,14 @@ static int set_paths(struct plx_registry *registry, const struct plx_known *know
 }
 
 /* The volumes' paths as this host knows them. entered: it knew the store before. */
-static int enter_paths(const struct plx_known *known, bool entered,
+static int enter_paths(const struct plx_paths *paths, const struct plx_known *known, bool entered,
                        const struct plx_patience *patience, struct plx_fault *fault)
 {
     bool damaged = false;
     struct plx_embedded_options options = {.volume = known->volume[0],
                                            .uuid = known->uuid,
                                            .who = "parallax store import",
+                                           .settings = &paths->settings,
                                            .damaged = &damaged,
                                            .patience = patience};
     struct plx_registry *registry;
@@ -436,7 +437,7 @@ static int enter(const struct plx_paths *paths, struct plx_known *known, bool wr
 
     if (error || !writes)
         return error;
-    error = enter_paths(known, !is_new, patience, fault);
+    error = enter_paths(paths, known, !is_new, patience, fault);
     if (error && is_new)
         plx_known_remove(paths, known->name, NULL);
     return error;
@@ -455,6 +456,18 @@ static bool was_entered(const struct plx_paths *paths, const struct plx_known *k
     is = strcmp(here.name, known->name) == 0 && first_elsewhere(known, &here) == known->volumes;
     plx_known_done(&here);
     return is;
+}
+
+/* Before a store is taken: where its registry is can be told here. */
+static int check_registry(const struct plx_paths *paths, const struct plx_known *known,
+                          struct plx_fault *fault)
+{
+    const struct plx_embedded_options look = {.volume = known->volume[0],
+                                              .uuid = known->uuid,
+                                              .settings = &paths->settings,
+                                              .beside = true};
+
+    return plx_embedded_check(&look, fault);
 }
 
 /* Of volumes that were identified. */
@@ -479,6 +492,8 @@ static int import(const struct plx_paths *paths, const struct plx_founding_impor
         error = check_is_copy(paths, known, fault);
     if (!error)
         error = plx_known_try(paths, known, patience, fault);
+    if (!error && !copy)
+        error = check_registry(paths, known, fault);
     if (!error && !options->read_only)
         error = take_volumes(paths, known, options->is_copy ? PLX_TENANCY_COPY : options->from,
                              options->dry_run, patience, &tenancy, fault);
@@ -563,20 +578,22 @@ int plx_founding_take_over(const char *state_dir, const char *store, const char 
     look.uuid = named->known.uuid;
     look.identity = named->known.identity;
     /* IMPORT-1 */
+    look.settings = &named->paths.settings;
     error = plx_known_missing(&named->known, plx_embedded_check(&look, fault), fault);
     if (!error)
         error = take(&named->paths, &named->known, named->known.name, from, true, dry_run, patience,
                      &named->tenancy, fault);
     if (!error && !dry_run)
-        error = enter_paths(&named->known, true, patience, fault);
+        error = enter_paths(&named->paths, &named->known, true, patience, fault);
     named_free(named);
     return error;
 }
 
 /* What dead processes have left is recovered first: another host could not tell them from living
  * ones of this one. And the living are let through. */
-static int recover(const char *state_dir, const char *store, const struct plx_patience *patience,
-                   struct plx_fault *fault)
+int plx_founding_recover(const char *state_dir, const char *store,
+                         int (*also)(struct plx_attach *attach, struct plx_fault *fault),
+                         const struct plx_patience *patience, struct plx_fault *fault)
 {
     struct plx_attach_options options = {
         .store = store, .state_dir = state_dir, .role = "admin", .patience = patience};
@@ -586,8 +603,8 @@ static int recover(const char *state_dir, const char *store, const struct plx_pa
     if (error)
         return error;
     error = plx_attach_alone(attach, fault);
-    if (!error)
-        error = plx_attach_ring_refuse(attach, fault); /* IMPORT-3 */
+    if (!error && also)
+        error = also(attach, fault);
     closed = plx_attach_close(attach);
     return error ? error : closed;
 }
@@ -639,8 +656,10 @@ int plx_founding_release(const char *state_dir, const char *store, bool dry_run,
                          const struct plx_patience *patience, struct plx_fault *fault)
 {
     struct known_store *named;
-    int error = dry_run ? look_whether_free(state_dir, store, patience, fault)
-                        : recover(state_dir, store, patience, fault);
+    int error = dry_run
+                    ? look_whether_free(state_dir, store, patience, fault)
+                    : plx_founding_recover(state_dir, store, plx_attach_ring_refuse, /* IMPORT-3 */
+                                           patience, fault);
 
     if (!error)
         error = find(state_dir, store, &named, fault);

@@ -122,6 +122,10 @@
  *     old registry gave to this disk: the disk may have been renamed since. A disk whose record
  *     went back keeps the old registry's name in any case, because the operator was told that the
  *     renaming had worked.
+ * REBUILD-18  A store that belongs to a cluster is rebuilt only by the operator's word that the
+ *     cluster will not have its registry any more. The database in the store is from before the
+ *     store joined, and is not read. When the new one is in, the superblock names no cluster any
+ *     more; until then, the new one counts for nothing (CLUSTERED-1).
  * Threads: the caller's.
  * Crash story: a crash leaves the old registry or a blank one (REBUILD-2), and the file. The next
  *   call begins again, and removes it (rebuild_file.c). A blank one knows nothing of the clocks, so
@@ -219,6 +223,49 @@ static int import_found(struct rebuild *r)
     error = plx_rebuilding_registry_fault(r, r->file, error);
     for (size_t i = 0; i < r->vdi_count && !error; i++)
         error = import_vdi(r, &r->vdis[i]);
+    return error;
+}
+
+/* REBUILD-18 */
+static int ask_cluster(struct rebuild *r)
+{
+    const struct plx_device_open_options open = {.read_only = true, .beside = true};
+    struct plx_superblock_info super;
+    struct plx_device *device;
+    char cluster[PLX_UUID_TEXT];
+
+    if (plx_device_open(r->known.volume[0], &open, &device, NULL))
+        return 0; /* opening the store says why */
+    r->clustered =
+        !plx_superblock_probe(device, &super, NULL) && !plx_uuid_is_zero(&super.cluster.id);
+    plx_device_close(device);
+    if (!r->clustered || r->options->registry_lost || r->options->dry_run)
+        return 0;
+    plx_uuid_text(&super.cluster.id, cluster);
+    return plx_fault_set(r->fault, PLX_ERR_UNCONFIRMED,
+                         "store %s belongs to cluster %s, whose nodes have its registry: 'parallax "
+                         "cluster leave %s' brings that back; if the nodes have lost it for good, "
+                         "add --registry-lost",
+                         r->known.name, cluster, r->known.name);
+}
+
+/* REBUILD-18. By a store object of its own, for r->store is one that only reads. */
+static int end_membership(struct rebuild *r)
+{
+    const struct plx_device_open_options open = {.beside = true, .patience = r->options->patience};
+    const struct plx_store_options options = {.instance = 1};
+    const struct plx_cluster none = {.line = 0};
+    struct plx_store *store;
+    struct plx_env env;
+    int error;
+
+    if (!r->clustered)
+        return 0;
+    error = plx_founding_open(&r->known, &open, &options, &env, &store, r->fault);
+    if (error)
+        return error;
+    error = plx_store_set_cluster(store, &none, r->fault);
+    plx_store_close(store);
     return error;
 }
 
@@ -435,6 +482,8 @@ static int run(struct rebuild *r)
     int error = writes ? plx_known_try(&r->paths, &r->known, patience, r->fault) : 0;
 
     if (!error)
+        error = ask_cluster(r);
+    if (!error)
         error = look_at_numbers(r);
     if (!error && writes)
         error = plx_founding_take(&r->paths, &r->known, NULL, patience, &tenancy, r->fault);
@@ -444,6 +493,8 @@ static int run(struct rebuild *r)
         error = make_file(r);
     if (!error && writes)
         error = put_file(r);
+    if (!error && writes)
+        error = end_membership(r);
     if (!error && writes)
         error = plx_numbers_renew(r->store, tenancy, r->fault);
     if (!error && writes)

@@ -40,6 +40,10 @@ struct plx_rebuild_options {
     bool dry_run;
     bool no_newer; /* the operator's word: of a volume that went back there is no newer state. Else
                       UNCONFIRMED, and nothing has changed */
+    /* The operator's word: the cluster that the store belongs to has lost the store's registry, or
+     * will not have it. The new one lies in the store, which belongs to no cluster then. Without
+     * that word, UNCONFIRMED for a store of a cluster. */
+    bool registry_lost;
     const struct plx_patience
         *patience; /* while others have the volumes, or the store (device.h) */
     void (*lost)(void *context, const char *text); /* may be NULL */

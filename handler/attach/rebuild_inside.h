@@ -1,5 +1,5 @@
 /* rebuild_inside.h - what rebuild.c, rebuild_scan.c, rebuild_old.c, rebuild_disks.c,
- * rebuild_clock.c, rebuild_file.c and rebuild_ground.c share; the rules REBUILD-1 to REBUILD-17 are
+ * rebuild_clock.c, rebuild_file.c and rebuild_ground.c share; the rules REBUILD-1 to REBUILD-18 are
  * rebuild.c's. */
 #ifndef PLX_REBUILD_INSIDE_H
 #define PLX_REBUILD_INSIDE_H
@@ -16,6 +16,7 @@ struct rebuild {
     struct plx_known known;
     struct plx_env env;
     struct plx_store *store; /* REBUILD-1: brings the volumes */
+    bool clustered;          /* REBUILD-18 */
     struct plx_store_info info;
     struct plx_registry *file; /* REBUILD-2 */
     char path[PLX_PATH_MAX + 64], folder[PLX_PATH_MAX + 32];

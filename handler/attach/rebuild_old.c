@@ -19,6 +19,7 @@ struct plx_embedded_options plx_rebuilding_embedded(struct rebuild *r)
         .volume = r->known.volume[0],
         .uuid = r->known.uuid,
         .who = "parallax store rebuild-registry",
+        .in_store = true,
         .beside = true, /* REBUILD-1 */
         .damaged = &r->damaged,
     };
@@ -32,6 +33,10 @@ int plx_rebuilding_open_old(struct rebuild *r)
     struct plx_registry_store row;
     int error;
 
+    if (r->clustered) { /* REBUILD-18 */
+        r->rebuilt.unknown = true;
+        return 0;
+    }
     options.read_only = r->options->dry_run;
     error = plx_embedded_open(&options, &r->old, r->fault);
     if (error && !r->damaged)

@@ -92,7 +92,12 @@ int plx_store_format(struct plx_device **devices, unsigned count,
                      const struct plx_format_options *options, struct plx_env *env,
                      struct plx_store_info *ret_info, struct plx_fault *fault);
 
-/* Reads one volume's superblock, to learn which store it belongs to. */
+struct plx_cluster {    /* whose nodes have a store's registry */
+    struct plx_uuid id; /* zero: none; the registry lies in the store */
+    uint64_t line;      /* from 1 to INT64_MAX, new whenever the cluster's registry was restored */
+};
+
+/* From one volume's superblock: which store it belongs to. */
 struct plx_superblock_info {
     struct plx_uuid store, volume, identity;
     char store_name[PLX_STORE_NAME_MAX + 1];
@@ -104,7 +109,8 @@ struct plx_superblock_info {
         uint64_t offset, bytes;
     } registry[PLX_REGISTRY_SPANS_MAX];
     unsigned registry_spans;
-    uint64_t unknown; /* features that this program does not know: read only */
+    struct plx_cluster cluster; /* of volume 0 */
+    uint64_t unknown;           /* features that this program does not know: read only */
 };
 int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
                          struct plx_fault *fault);
@@ -206,6 +212,10 @@ int plx_store_allow_common(struct plx_store *store, struct plx_fault *fault);
  * rings refuse the store. The same conditions. */
 int plx_store_allow_ring(struct plx_store *store, struct plx_fault *fault);
 bool plx_store_allows_ring(const struct plx_store *store);
+/* Says in volume 0's superblock where the store's registry lies (CLUSTERED-1); a zero id: in the
+ * store. The same conditions as plx_store_set_identity(). */
+int plx_store_set_cluster(struct plx_store *store, const struct plx_cluster *cluster,
+                          struct plx_fault *fault);
 /* Gives the store another identity for people: for a copy that is used beside its original. The
  * store is open for writing, none of its VDIs is open, and nobody else has it. */
 int plx_store_set_identity(struct plx_store *store, const struct plx_uuid *identity,

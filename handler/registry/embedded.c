@@ -5,6 +5,9 @@
  *     device by now. Where the database lies is asked again with each lock (REGION-9). A writer
  *     rewrites the superblock's slots one after the other, so one slot is whole at any time. But a
  *     read of both may take longer than that, and is repeated.
+ * EMBEDDED-2  A superblock that names a cluster says that the database in the store counts for
+ *     nothing (CLUSTERED-1). So it is not opened. Who had it open before meets that with the next
+ *     lock, before anything is read or written.
  * Threads: the caller's.
  * Crash story: region.c's and SQLite's.
  */
@@ -15,6 +18,7 @@
 
 #include "engine/base/units.h"
 #include "engine/engine.h"
+#include "registry/clustered.h"
 #include "registry/region.h"
 #include "registry/sql.h"
 
@@ -65,6 +69,10 @@ static int look(struct plx_region *region, struct plx_fault *fault)
                              region->device->name);
     if (error)
         return error;
+    if (!region->outdated && !plx_uuid_is_zero(&info.cluster.id)) /* EMBEDDED-2 */
+        return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
+                             "store %s on %s has joined a cluster meanwhile; open it again",
+                             info.store_name, region->device->name);
     take_spans(&info, region);
     for (unsigned i = 0; i < region->spans; i++)
         larger |= region->span[i].offset + region->span[i].bytes > region->device->bytes;
@@ -73,7 +81,7 @@ static int look(struct plx_region *region, struct plx_fault *fault)
 
 /* EMBEDDED-1 */
 static int find_region(const struct plx_embedded_options *options, struct plx_region *region,
-                       struct plx_uuid *ret_store, struct plx_fault *fault)
+                       struct plx_superblock_info *ret_super, struct plx_fault *fault)
 {
     struct plx_superblock_info info;
     char uuid[PLX_UUID_TEXT], identity[PLX_UUID_TEXT];
@@ -81,7 +89,7 @@ static int find_region(const struct plx_embedded_options *options, struct plx_re
 
     if (error)
         return error;
-    *ret_store = info.store;
+    *ret_super = info;
     plx_uuid_text(&info.store, uuid);
     plx_uuid_text(&info.identity, identity);
     if ((options->uuid && strcmp(uuid, options->uuid) != 0) ||
@@ -111,7 +119,7 @@ static void close_region(struct plx_region *region)
 }
 
 static int open_region(const struct plx_embedded_options *options, struct plx_region *ret_region,
-                       struct plx_uuid *ret_store, struct plx_fault *fault)
+                       struct plx_superblock_info *ret_super, struct plx_fault *fault)
 {
     struct plx_device_open_options device_options = {.read_only = options->read_only,
                                                      .queue_depth = 1,
@@ -124,15 +132,39 @@ static int open_region(const struct plx_embedded_options *options, struct plx_re
                                       .may_write = options->may_write,
                                       .context = options->context,
                                       .damaged = options->damaged,
+                                      .outdated = options->in_store,
                                       .look = look};
     error = plx_device_open(options->volume, &device_options, &ret_region->device, fault);
     if (!error)
         error = plx_bytelock_open(options->volume, &ret_region->locks, fault);
     if (!error)
-        error = find_region(options, ret_region, ret_store, fault);
+        error = find_region(options, ret_region, ret_super, fault);
     if (error)
         close_region(ret_region);
     return error;
+}
+
+/* EMBEDDED-2: whether the registry to be opened is a cluster's. */
+static bool is_clustered(const struct plx_embedded_options *options,
+                         const struct plx_superblock_info *super)
+{
+    return !options->in_store && !plx_uuid_is_zero(&super->cluster.id);
+}
+
+/* Asks may_write before each change, as a region does (REGISTRY-3). */
+static int open_nodes(const struct plx_embedded_options *options,
+                      const struct plx_superblock_info *super, struct plx_registry **ret_reg,
+                      struct plx_fault *fault)
+{
+    int error = plx_clustered_open(super, options->settings, options->who, !options->read_only,
+                                   ret_reg, fault);
+
+    if (error)
+        return error;
+    (*ret_reg)->read_only = options->read_only;
+    (*ret_reg)->may_write = options->may_write;
+    (*ret_reg)->context = options->context;
+    return 0;
 }
 
 static int open_in(const struct plx_embedded_options *options, bool blank,
@@ -140,15 +172,20 @@ static int open_in(const struct plx_embedded_options *options, bool blank,
 {
     struct plx_region region;
     struct plx_registry *reg;
-    struct plx_uuid store;
-    int error = open_region(options, &region, &store, fault);
+    struct plx_superblock_info super;
+    bool nodes;
+    int error = open_region(options, &region, &super, fault);
 
     if (error)
         return error;
+    nodes = is_clustered(options, &super);
     region.made = !blank;
-    if (blank)
-        error = plx_region_blank(&region, fault);
-    if (!error)
+    if (nodes && blank)
+        error = plx_fault_set(fault, PLX_ERR_EXISTS, "store %s on %s belongs to a cluster",
+                              super.store_name, options->volume);
+    else if (nodes)
+        error = open_nodes(options, &super, &reg, fault);
+    else if (!blank || !(error = plx_region_blank(&region, fault)))
         error = plx_registry_open_region(&region, options->volume, options->who, &reg, fault);
     if (error) {
         close_region(&region);
@@ -173,35 +210,37 @@ int plx_embedded_create(const struct plx_embedded_options *options, struct plx_r
 }
 
 static int open_to_look(const struct plx_embedded_options *options, struct plx_region *ret_region,
-                        struct plx_uuid *ret_store, struct plx_fault *fault)
+                        struct plx_superblock_info *ret_super, struct plx_fault *fault)
 {
     struct plx_embedded_options reading = *options;
 
     reading.read_only = true;
-    return open_region(&reading, ret_region, ret_store, fault);
+    return open_region(&reading, ret_region, ret_super, fault);
 }
 
 int plx_embedded_check(const struct plx_embedded_options *options, struct plx_fault *fault)
 {
     struct plx_region region;
-    struct plx_uuid store;
-    int error = open_to_look(options, &region, &store, fault);
+    struct plx_superblock_info super;
+    int error = open_to_look(options, &region, &super, fault);
 
-    if (!error)
-        close_region(&region);
-    return error;
+    if (error)
+        return error;
+    close_region(&region);
+    return is_clustered(options, &super) ? plx_clustered_check(&super, options->settings, fault)
+                                         : 0;
 }
 
 int plx_embedded_tenant(const struct plx_embedded_options *options, const struct plx_paths *paths,
                         struct plx_tenant *ret_tenant, struct plx_fault *fault)
 {
     struct plx_region region;
-    struct plx_uuid store;
-    int error = open_to_look(options, &region, &store, fault);
+    struct plx_superblock_info super;
+    int error = open_to_look(options, &region, &super, fault);
 
     if (error)
         return error;
-    error = plx_tenancy_read(region.device, region.locks, &store, paths, ret_tenant, fault);
+    error = plx_tenancy_read(region.device, region.locks, &super.store, paths, ret_tenant, fault);
     close_region(&region);
     if (!error && region.unknown) /* a store with unknown features can only be read */
         ret_tenant->ours = ret_tenant->here = false;

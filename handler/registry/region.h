@@ -59,6 +59,7 @@ struct plx_region {
     /* Called after each SHARED lock. It writes the present spans into the region, of which there
      * may be more than before, and the device's size, which may have grown (REGION-9). NULL: the
      * region never changes. */
+    bool outdated; /* for look: the superblock may say that the region counts for nothing */
     int (*look)(struct plx_region *region, struct plx_fault *fault);
     /* Set to true when a call fails because the contents are certainly damaged or are no registry,
      * as opposed to unreadable. NULL: nobody asks. */

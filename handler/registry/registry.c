@@ -6,6 +6,10 @@
  *     change. Exceptions: holds and intents (holds.c), the bookkeeping of collections
  *     (collections.c) and of growth, rows that are carried (carry.c), and a region that is nearly
  *     full (SQLITE-6).
+ * REGISTRY-3  Before each change, whoever opened a handle on a cluster's nodes is asked whether
+ *     this host still has the store. The answer may be out of date when the change is made: it only
+ *     sees to it that a host which has lost the store stops soon. What makes a change safe is that
+ *     its statements compare owner and epoch. A region asks by itself (REGION-7).
  * Threads: one at a time per handle.
  * Crash story: each call is one transaction (sqlite.c); there is no state in between.
  */
@@ -260,12 +264,24 @@ static void take_row(void *context, const struct plx_sql_value *columns, size_t 
     sink->shape->read(item, columns);
 }
 
+/* REGISTRY-3 */
+static int may_change(struct plx_registry *reg, struct plx_fault *fault)
+{
+    if (reg->read_only)
+        return plx_fault_set(fault, PLX_ERR_READONLY, "this registry was opened to read only");
+    if (!reg->may_write || reg->may_write(reg->context, fault))
+        return 0;
+    return fault->code ? fault->code : plx_fault_set(fault, PLX_ERR_FENCED, "the store is lost");
+}
+
 static int run_alone(struct plx_registry *reg, bool change, const struct plx_sql *batch,
                      size_t count, struct sink *sink)
 {
     struct plx_fault fault = {0};
-    int code = reg->ops->run(reg->driver, change, batch, count, take_row, sink, &fault);
+    int code = change ? may_change(reg, &fault) : 0;
 
+    if (!code)
+        code = reg->ops->run(reg->driver, change, batch, count, take_row, sink, &fault);
     if (code < 0)
         reg->fault = fault;
     else if (code == 0 && sink->nomem)

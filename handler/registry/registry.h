@@ -73,6 +73,8 @@ struct plx_registry_nodes {
      * the way can take each lock and so write over each disk. So http:// is for nodes on this
      * machine's loopback device alone, unless somebody says that nobody else is on that network. */
     bool plain;
+    bool look;        /* nothing is written. NOT_FOUND: there is no registry yet */
+    unsigned wait_ms; /* how long a call may take; 0: 20 seconds */
 };
 /* Opens a registry on a cluster of rqlite nodes (rqlite.c). An empty database gets the schema.
  * INVALID: the nodes are not named as above. NOT_FOUND, PERMISSION: a file is not there, or may be

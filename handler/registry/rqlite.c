@@ -528,6 +528,13 @@ static int room(void *driver, uint64_t *ret_used, uint64_t *ret_pages, struct pl
     return 0;
 }
 
+/* No process has the database in the store open: it counts for nothing (CLUSTERED-1). */
+static int alone(void *driver, int (*work)(void *context, struct plx_fault *fault), void *context,
+                 struct plx_fault *fault)
+{
+    return work(context, fault);
+}
+
 static void close_registry(void *driver)
 {
     struct plx_rqlite *rq = driver;
@@ -543,4 +550,5 @@ const struct plx_registry_ops plx_rqlite_ops = {.run = run,
                                                 .put = not_as_a_file,
                                                 .get = not_as_a_file,
                                                 .room = room,
+                                                .alone = alone,
                                                 .close = close_registry};

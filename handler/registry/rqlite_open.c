@@ -88,6 +88,19 @@ static int recognise(struct plx_rqlite *rq, struct found *ret, struct plx_fault 
     return 0;
 }
 
+/* Of nodes that are only looked at. */
+static int check_present(const struct found *found, struct plx_fault *fault)
+{
+    if (!found->tables)
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "the nodes have no registry yet");
+    return found->number == (int64_t)plx_schema_count
+               ? 0
+               : plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
+                               "the registry has schema %lld, this program has %zu; the next "
+                               "opening of a store brings the registry up to date",
+                               (long long)found->number, plx_schema_count);
+}
+
 /* All that is missing, as one transaction. What became of it shows when one looks again: a second
  * one breaks at a table or a row that is there. */
 static int migrate(struct plx_rqlite *rq, int64_t number, struct plx_fault *fault)
@@ -115,7 +128,7 @@ static int migrate(struct plx_rqlite *rq, int64_t number, struct plx_fault *faul
     return code;
 }
 
-static int open_database(struct plx_rqlite *rq, struct plx_fault *fault)
+static int open_database(struct plx_rqlite *rq, bool look, struct plx_fault *fault)
 {
     struct found found;
     int code = plx_rqlite_begin(rq, fault), failed = 0;
@@ -124,6 +137,8 @@ static int open_database(struct plx_rqlite *rq, struct plx_fault *fault)
         code = recognise(rq, &found, fault);
         if (code || (found.number == (int64_t)plx_schema_count && found.requests))
             return code;
+        if (look)
+            return check_present(&found, fault);
         failed = migrate(rq, found.number, fault);
     }
     if (!code)
@@ -143,10 +158,10 @@ int plx_registry_open_rqlite(const struct plx_registry_nodes *nodes, const char 
 
     if (!rq)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening the registry");
-    rq->call_ms = CALL_MS;
+    rq->call_ms = nodes->wait_ms ? nodes->wait_ms : CALL_MS;
     code = plx_nodes_open(nodes, &rq->nodes, fault);
     if (!code)
-        code = open_database(rq, fault);
+        code = open_database(rq, nodes->look, fault);
     if (!code)
         return plx_sql_handle(who, &plx_rqlite_ops, rq, ret_reg, fault);
     plx_rqlite_ops.close(rq);

@@ -26,11 +26,26 @@ struct reading {
     char why[512]; /* of the first line that is wrong */
 };
 
+enum setting_kind {
+    KIND_TEXT,
+    KIND_PATH,  /* SETTINGS-4 */
+    KIND_ANSWER /* yes or no */
+};
+
 static const struct entry {
     const char *section, *name;
-    size_t at; /* in struct plx_settings; all values are paths */
+    size_t at; /* in struct plx_settings */
+    enum setting_kind kind;
+    unsigned most; /* how often the key may stand there */
 } entries[] = {
-    {"paths", "state", offsetof(struct plx_settings, state)},
+    {"paths", "state", offsetof(struct plx_settings, state), KIND_PATH, 1},
+    {"registry", "node", offsetof(struct plx_settings, node), KIND_TEXT, PLX_SETTING_NODES},
+    {"registry", "ca", offsetof(struct plx_settings, ca), KIND_PATH, 1},
+    {"registry", "certificate", offsetof(struct plx_settings, certificate), KIND_PATH, 1},
+    {"registry", "key", offsetof(struct plx_settings, key), KIND_PATH, 1},
+    {"registry", "user", offsetof(struct plx_settings, user), KIND_TEXT, 1},
+    {"registry", "password-file", offsetof(struct plx_settings, password_file), KIND_PATH, 1},
+    {"registry", "plain", offsetof(struct plx_settings, plain), KIND_ANSWER, 1},
 };
 
 #define ENTRIES (sizeof entries / sizeof entries[0])
@@ -48,13 +63,24 @@ static const struct entry *find(const char *section, const char *name, bool *ret
     return NULL;
 }
 
+/* Where the value goes; NULL: there is no place left. */
+static char *find_place(const struct entry *entry, struct plx_settings *settings)
+{
+    char *at = (char *)settings + entry->at;
+
+    for (unsigned i = 0; i < entry->most; i++, at += PLX_SETTING_MAX)
+        if (!*at)
+            return at;
+    return NULL;
+}
+
 /* A pair of the file, for inih: 0 if it is wrong. */
 static int take(void *user, const char *section, const char *name, const char *value)
 {
     struct reading *r = user;
     bool known;
     const struct entry *entry = find(section, name, &known);
-    char *to = entry ? (char *)r->settings + entry->at : NULL;
+    char *to = entry ? find_place(entry, r->settings) : NULL;
 
     if (r->why[0])
         return 0;
@@ -66,10 +92,14 @@ static int take(void *user, const char *section, const char *name, const char *v
         snprintf(r->why, sizeof r->why, "there is no section [%.60s]", section);
     else if (!*value)
         snprintf(r->why, sizeof r->why, "the value of '%s' is missing", name);
-    else if (value[0] != '/')
+    else if (entry->kind == KIND_PATH && value[0] != '/')
         snprintf(r->why, sizeof r->why, "'%s' is no absolute path: %.200s", name, value);
-    else if (*to)
+    else if (entry->kind == KIND_ANSWER && strcmp(value, "yes") != 0 && strcmp(value, "no") != 0)
+        snprintf(r->why, sizeof r->why, "'%s' is yes or no: %.200s", name, value);
+    else if (!to && entry->most == 1)
         snprintf(r->why, sizeof r->why, "'%s' stands there twice", name);
+    else if (!to)
+        snprintf(r->why, sizeof r->why, "'%s' stands there more than %u times", name, entry->most);
     else
         snprintf(to, PLX_SETTING_MAX, "%s", value);
     return !r->why[0];
@@ -129,4 +159,26 @@ int plx_settings_read(struct plx_settings *settings, struct plx_fault *fault)
         error = parse(settings, text, fault);
     plx_small_file_done(text, bytes);
     return error;
+}
+
+static const char *said(const char *value)
+{
+    return *value ? value : NULL;
+}
+
+void plx_settings_nodes(const struct plx_settings *settings, struct plx_settings_nodes *ret_nodes)
+{
+    *ret_nodes =
+        (struct plx_settings_nodes){.nodes = {.ca = said(settings->ca),
+                                              .certificate = said(settings->certificate),
+                                              .key = said(settings->key),
+                                              .user = said(settings->user),
+                                              .password_file = said(settings->password_file),
+                                              .plain = strcmp(settings->plain, "yes") == 0}};
+    while (ret_nodes->nodes.count < PLX_SETTING_NODES &&
+           settings->node[ret_nodes->nodes.count][0]) {
+        ret_nodes->address[ret_nodes->nodes.count] = settings->node[ret_nodes->nodes.count];
+        ret_nodes->nodes.count++;
+    }
+    ret_nodes->nodes.addresses = ret_nodes->address;
 }

@@ -116,7 +116,7 @@ static int limit(struct plx_registry *registry, uint64_t least, uint64_t *most)
     uint64_t used, pages;
     int error = plx_registry_room(registry, &used, &pages);
 
-    if (!error)
+    if (!error && pages) /* else the rows lie elsewhere */
         *most = plx_min_u64(*most, plx_max_u64(least, (pages - used) * ROWS_PER_PAGE));
     return error;
 }

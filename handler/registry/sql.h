@@ -133,6 +133,10 @@ struct plx_registry {
     /* Owned by a handle of embedded.h; else NULL. */
     struct plx_device *device;
     struct plx_bytelock *locks;
+    /* REGISTRY-3. may_write NULL: all changes are made. */
+    bool read_only;
+    bool (*may_write)(void *context, struct plx_fault *fault);
+    void *context;
 };
 
 /* Makes a handle of a driver that was opened, and closes the driver when there is no memory. */

@@ -132,6 +132,34 @@ static void test_superblock_ranges(void)
     every_flip(super_accepts, block, PLX_BLOCK_SIZE);
 }
 
+/* The feature bit, a cluster and its line come together, on volume 0. */
+static void test_superblock_cluster(void)
+{
+    struct plx_superblock super = good_super(), back;
+    const struct plx_cluster good = {.id = other_id, .line = INT64_MAX};
+
+    super.volume_index = 0;
+    super.cluster = good;
+    plx_format_superblock_encode(&super, block);
+    CU_ASSERT_EQUAL(plx_format_superblock_decode(block, &back, NULL), 0);
+    CU_ASSERT(plx_uuid_is_zero(&back.cluster.id)); /* without the bit it says nothing */
+    super.incompatible = PLX_INCOMPATIBLE_CLUSTER;
+    plx_format_superblock_encode(&super, block);
+    CU_ASSERT_EQUAL(plx_format_superblock_decode(block, &back, NULL), 0);
+    CU_ASSERT(plx_uuid_equal(&back.cluster.id, &other_id));
+    CU_ASSERT_EQUAL(back.cluster.line, INT64_MAX);
+    every_flip(super_accepts, block, PLX_BLOCK_SIZE);
+    super.volume_index = 1;
+    CU_ASSERT_EQUAL(super_code(&super), PLX_ERR_CORRUPT);
+    super.volume_index = 0;
+    super.cluster.line = 0;
+    CU_ASSERT_EQUAL(super_code(&super), PLX_ERR_CORRUPT);
+    super.cluster.line = (uint64_t)INT64_MAX + 1;
+    CU_ASSERT_EQUAL(super_code(&super), PLX_ERR_CORRUPT);
+    super.cluster = (struct plx_cluster){.line = 1};
+    CU_ASSERT_EQUAL(super_code(&super), PLX_ERR_CORRUPT);
+}
+
 #define REFUSED_SUPER(code, member, value)                                                         \
     do {                                                                                           \
         struct plx_superblock bad = good_super();                                                  \
@@ -143,7 +171,7 @@ static void test_superblock_values(void)
 {
     struct plx_superblock noname = good_super(), ranges = good_super();
 
-    REFUSED_SUPER(UNSUPPORTED, incompatible, 8);
+    REFUSED_SUPER(UNSUPPORTED, incompatible, 16);
     REFUSED_SUPER(UNSUPPORTED, incompatible, 1ull << 63);
     REFUSED_SUPER(CORRUPT, volumes, 0);
     REFUSED_SUPER(CORRUPT, volumes, PLX_VOLUMES_MAX + 1);
@@ -858,6 +886,7 @@ int main(void)
     static const struct suite_test tests[] = {
         {"superblock", test_superblock},
         {"superblock: ranges", test_superblock_ranges},
+        {"superblock: cluster", test_superblock_cluster},
         {"superblock: impossible values", test_superblock_values},
         {"extent page", test_extent_page},
         {"VDI record", test_vdi_record},

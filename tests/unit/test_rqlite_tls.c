@@ -244,9 +244,8 @@ static void test_certificate_refused(void)
     refuse(PLX_ERR_REGISTRY, &access, "not for clients");
     show(&access, "host.pem", "host-new.key");
     refuse(PLX_ERR_REGISTRY, &access, "host-new.key is not that of the certificate");
-    accept_it(&(struct plx_registry_nodes){access.addresses, 1, access.ca,
-                                           in_folder("host-new.pem"), in_folder("host-new.key"),
-                                           access.user, access.password_file, false});
+    show(&access, "host-new.pem", "host-new.key");
+    accept_it(&access);
 }
 
 static void put(const char *name, const char *text, mode_t mode)

@@ -46,6 +46,40 @@ static void test_values(void)
     CU_ASSERT_STRING_EQUAL(settings.state, "/srv/my parallax");
 }
 
+static void test_nodes(void)
+{
+    struct plx_settings_nodes named;
+
+    reads("[paths]\nstate = /x\n");
+    plx_settings_nodes(&settings, &named);
+    CU_ASSERT_EQUAL(named.nodes.count, 0);
+    reads("# a host of three\n"
+          "[registry]\n"
+          "node = https://10.0.0.1:4001\n"
+          "node = https://10.0.0.2:4001\n"
+          "ca = /etc/parallax/ca.pem\n"
+          "certificate = /etc/parallax/host.pem\n"
+          "key = /etc/parallax/host.key\n"
+          "user = parallax\n"
+          "password-file = /etc/parallax/registry.password\n"
+          "plain = no\n");
+    plx_settings_nodes(&settings, &named);
+    CU_ASSERT_EQUAL_FATAL(named.nodes.count, 2);
+    CU_ASSERT_STRING_EQUAL(named.nodes.addresses[0], "https://10.0.0.1:4001");
+    CU_ASSERT_STRING_EQUAL(named.nodes.addresses[1], "https://10.0.0.2:4001");
+    CU_ASSERT_STRING_EQUAL(named.nodes.ca, "/etc/parallax/ca.pem");
+    CU_ASSERT_STRING_EQUAL(named.nodes.certificate, "/etc/parallax/host.pem");
+    CU_ASSERT_STRING_EQUAL(named.nodes.key, "/etc/parallax/host.key");
+    CU_ASSERT_STRING_EQUAL(named.nodes.user, "parallax");
+    CU_ASSERT_STRING_EQUAL(named.nodes.password_file, "/etc/parallax/registry.password");
+    CU_ASSERT_FALSE(named.nodes.plain);
+    reads("[registry]\nnode = http://10.0.0.1:4001\nplain = yes\n");
+    plx_settings_nodes(&settings, &named);
+    CU_ASSERT_TRUE(named.nodes.plain);
+    CU_ASSERT_PTR_NULL(named.nodes.ca);
+    CU_ASSERT_PTR_NULL(named.nodes.user);
+}
+
 /* SETTINGS-1, SETTINGS-4 */
 static void test_not_understood(void)
 {
@@ -61,6 +95,12 @@ static void test_not_understood(void)
         {"[paths]\nstate = here\n", "line 2: 'state' is no absolute path: here"},
         {"[paths]\nstate\n", "line 2: neither [SECTION] nor KEY = VALUE"},
         {"[paths\n", "line 1: neither"},
+        {"[registry]\nca = ca.pem\n", "line 2: 'ca' is no absolute path: ca.pem"},
+        {"[registry]\nplain = maybe\n", "line 2: 'plain' is yes or no: maybe"},
+        {"[registry]\nuser = me\n[paths]\nuser = me\n", "line 4: section [paths] has no key"},
+        {"[registry]\nnode=1\nnode=2\nnode=3\nnode=4\nnode=5\nnode=6\nnode=7\nnode=8\nnode=9\n"
+         "node=10\n",
+         "line 11: 'node' stands there more than 9 times"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -140,6 +180,7 @@ int main(void)
 {
     static const struct suite_test tests[] = {
         {"values", test_values},
+        {"nodes", test_nodes},
         {"what is not understood (SETTINGS-1, SETTINGS-4)", test_not_understood},
         {"long ones", test_long},
         {"file (SETTINGS-2, SETTINGS-3)", test_file},

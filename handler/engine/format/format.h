@@ -83,7 +83,7 @@
  *     kind, 8 first extent,            72 device, 80 inode            512 protection: mode,
  *     16 extents (32 bytes each)       88 counter, 96 host name       513 tiers, 520 interval
  * 208 identity                        168 number                      528 tiers, 16 bytes each
- *                                                                    1024 oldest key frame
+ * 224 cluster, 240 its line                                          1024 oldest key frame
  *                                     Number page                    1104 origin: root, 1112 levels
  *                                       0 magic "PLXNUMBR"           1116 rewinds, from 2048 on
  *                                       8 checksum, 16 store            (32 bytes each)
@@ -199,6 +199,9 @@ bool plx_format_node_valid(const void *node, unsigned level, uint64_t addr_limit
 #define PLX_INCOMPATIBLE_RANGES (1ull << 0) /* this volume has more than one range */
 #define PLX_INCOMPATIBLE_COMMON (1ull << 1) /* volume 0 only: the store may have common blocks */
 #define PLX_INCOMPATIBLE_RING (1ull << 2)   /* volume 0 only: a ring may have what disks lack */
+/* Volume 0 only: the registry is a cluster's (registry/clustered.h). What lies in the registry's
+ * spans counts for nothing. */
+#define PLX_INCOMPATIBLE_CLUSTER (1ull << 3)
 #define PLX_READ_COMPATIBLE_KNOWN 0ull
 
 struct plx_superblock_range {
@@ -229,6 +232,7 @@ struct plx_superblock {
     uint32_t segment_blocks, vdi_slots;
     uint64_t created_ns;
     char name[PLX_STORE_NAME_MAX + 1];
+    struct plx_cluster cluster; /* zero without PLX_INCOMPATIBLE_CLUSTER */
 };
 
 void plx_format_superblock_encode(const struct plx_superblock *super, void *block);

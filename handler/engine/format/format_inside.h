@@ -29,7 +29,8 @@
 
 /* The feature bits that this program knows. */
 #define KNOWN_INCOMPATIBLE                                                                         \
-    (PLX_INCOMPATIBLE_RANGES | PLX_INCOMPATIBLE_COMMON | PLX_INCOMPATIBLE_RING)
+    (PLX_INCOMPATIBLE_RANGES | PLX_INCOMPATIBLE_COMMON | PLX_INCOMPATIBLE_RING |                   \
+     PLX_INCOMPATIBLE_CLUSTER)
 #define KNOWN_READ_COMPATIBLE 0ull
 
 /* ---- Little-endian access ---- */

@@ -56,6 +56,16 @@ static bool get_spans(const uint8_t *b, struct plx_superblock *s)
     return true;
 }
 
+/* The bit and a cluster's id come together, and only volume 0 has them. */
+static bool get_cluster(const uint8_t *b, struct plx_superblock *s)
+{
+    if (!(s->incompatible & PLX_INCOMPATIBLE_CLUSTER))
+        return true;
+    s->cluster = (struct plx_cluster){.id = get_uuid(b + 224), .line = get64(b + 240)};
+    return s->volume_index == 0 && !plx_uuid_is_zero(&s->cluster.id) && s->cluster.line >= 1 &&
+           s->cluster.line <= INT64_MAX;
+}
+
 void plx_format_superblock_encode(const struct plx_superblock *s, void *block)
 {
     uint8_t *b = block;
@@ -74,6 +84,8 @@ void plx_format_superblock_encode(const struct plx_superblock *s, void *block)
     put_ranges(b, s);
     put_spans(b, s);
     put_uuid(b + 208, &s->identity);
+    put_uuid(b + 224, &s->cluster.id);
+    put64(b + 240, s->cluster.line);
     put64(b + 104, s->extent_blocks);
     put32(b + 112, s->segment_blocks);
     put32(b + 116, s->vdi_slots);
@@ -177,7 +189,7 @@ int plx_format_superblock_decode(const void *block, struct plx_superblock *ret_s
     s.vdi_slots = get32(b + 116);
     s.created_ns = get64(b + 120);
     memcpy(s.name, b + 128, sizeof s.name);
-    if (!get_ranges(b, &s) || !get_spans(b, &s) || !superblock_plausible(&s))
+    if (!get_ranges(b, &s) || !get_spans(b, &s) || !get_cluster(b, &s) || !superblock_plausible(&s))
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "superblock: impossible geometry");
     *ret_super = s;
     return 0;

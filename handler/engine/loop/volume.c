@@ -181,6 +181,7 @@ void plx_superblock_info(const struct plx_superblock *super, struct plx_superblo
         .store = super->store,
         .volume = super->volume,
         .identity = super->identity,
+        .cluster = super->cluster,
         .volume_index = super->volume_index,
         .volumes = super->volumes,
         .unknown = super->read_compatible & ~PLX_READ_COMPATIBLE_KNOWN,

@@ -201,6 +201,26 @@ bool plx_store_allows_ring(const struct plx_store *store)
     return store->volumes[0].super.incompatible & PLX_INCOMPATIBLE_RING;
 }
 
+int plx_store_set_cluster(struct plx_store *store, const struct plx_cluster *cluster,
+                          struct plx_fault *fault)
+{
+    const struct plx_grow options = {.dry_run = false};
+    struct plx_superblock super;
+    struct growth g;
+    int error = growth_begin(store, &options, fault, &g);
+
+    if (!error)
+        error = plx_grow_settle(&g);
+    super = store->volumes[0].super;
+    super.cluster = *cluster;
+    super.incompatible &= ~PLX_INCOMPATIBLE_CLUSTER;
+    if (!plx_uuid_is_zero(&cluster->id))
+        super.incompatible |= PLX_INCOMPATIBLE_CLUSTER;
+    if (!error)
+        error = plx_superblock_write(&g, &store->volumes[0], &super);
+    return growth_end(&g, store->info.volumes, error);
+}
+
 /* GROW-3: volume 0 comes last, so the store has the new identity when all its volumes have it. */
 int plx_store_set_identity(struct plx_store *store, const struct plx_uuid *identity,
                            struct plx_fault *fault)

@@ -1,0 +1,172 @@
+#!/bin/bash
+# A store whose registry lies on the nodes of a cluster: how it gets there and back, wherever a command is cut off, and that
+# only one of the two registries ever counts.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+# shellcheck source=tests/unit/nodes.sh
+. "$SOURCE/tests/unit/nodes.sh"
+
+head -c 4M /dev/urandom >first
+head -c 4M /dev/urandom >second
+
+step "without nodes: what to do is said, and nothing changes"
+run 0 store format demo --volume "$DIR/demo.plx" --size 96M --extent-size 1M
+run 3 cluster leave demo
+says err "store demo is in no cluster"
+for words in "init demo" status; do
+    # shellcheck disable=SC2086 # words
+    run 1 cluster $words
+    says err "name them in section [registry] of /etc/parallax/parallax.conf"
+done
+start_nodes 1
+run 0 cluster status --json
+[[ $(json cluster) == null && $(json nodes 0 answers) == true && $(json stores) == "[]" ]] || die "$(<out)"
+
+step "into the cluster: all is as before"
+run 0 vdi import first demo/web
+run 0 snap create demo/web@first
+run 0 vdi clone demo/web@first demo/copy
+run 0 vdi import second demo/web --force
+run 0 vdi set demo/copy --warn-at 2M
+# listing: all that the registry says of the store.
+listing() {
+    for words in "vdi list" "snap list demo/web" "vdi info demo/copy" tree "store list"; do
+        # shellcheck disable=SC2086 # words
+        "$PARALLAX" $words --json || die "parallax $words"
+    done 2>&1 | grep -v '"time\|_ns"\|age'
+}
+listing >before
+run 0 cluster init demo
+listing >after
+same before after
+run 0 cluster status --json
+[[ $(json stores 0 name) == demo && $(json stores 0 state) == normal ]] || die "$(<out)"
+run 0 vdi export demo/web copy --force
+same copy second
+run 0 vdi export demo/copy copy --force
+same copy first
+run 0 store check demo --data
+run 0 gc demo
+run 0 store info demo
+
+step "who lacks the nodes is refused, and told which cluster it is"
+: >empty.conf
+cluster=$("$PARALLAX" cluster status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["cluster"])')
+for words in "vdi list demo" "vdi create demo/new --size 1M" "store check demo" "cluster leave demo"; do
+    # shellcheck disable=SC2086 # words
+    PARALLAX_CONFIG=$DIR/empty.conf run 1 $words
+    says err "name them in section [registry]"
+done
+run 4 store format other --volume "$DIR/demo.plx" --force
+run 4 cluster init demo
+says err "store demo is in cluster $cluster already"
+run 4 store rebuild-registry demo
+says err "'parallax cluster leave demo' brings that back"
+
+step "a volume that was copied is not taken for the one that the cluster has"
+cp --sparse=always demo.plx copied.plx
+run 0 store forget demo
+run 1 store import copied --new-identity --volume "$DIR/copied.plx"
+says err "'parallax store rebuild-registry --volume PATH --registry-lost' gives this copy a registry of its own"
+run 4 store rebuild-registry --volume "$DIR/copied.plx"
+run 5 store rebuild-registry --volume "$DIR/copied.plx" --registry-lost --dry-run -q # 5: what only the nodes know is gone
+run 5 store rebuild-registry --volume "$DIR/copied.plx" --registry-lost -q
+PARALLAX_CONFIG=$DIR/empty.conf run 0 vdi export demo/web copy --force
+same copy second
+run 0 store forget demo
+run 0 store import --volume "$DIR/demo.plx"
+
+step "out of the cluster: all is as before, and the nodes know nothing of the store"
+run 0 vdi import first demo/new
+listing >before
+run 0 cluster leave demo
+listing >after
+same before after
+run 0 cluster status --json
+[[ $(json stores) == "[]" ]] || die "the nodes know the store still"
+run 3 cluster leave demo
+PARALLAX_CONFIG=$DIR/empty.conf run 0 vdi export demo/new copy --force
+same copy first
+run 0 store check demo --data
+
+
+# cut VERB BACK: `cluster VERB` is killed before some of its calls that hand something to the volume, and before each of the
+# last ones, with the superblock; then it is run again. BACK takes it back.
+cut() {
+    local k count status killed=0
+    listing >before
+    PLX_STAGE_COUNT=$DIR/count "$PARALLAX_STAGED" cluster "$1" demo >out 2>err || die "uncut: $(<err)"
+    run 0 cluster "$2" demo
+    count=$(<count)
+    for ((k = 1 + RANDOM % 8; k <= count; k += count - k > 24 ? 16 : 1)); do
+        PLX_STAGE_SIGNAL=9 PLX_STAGE_AT=$k timeout 60 "$PARALLAX_STAGED" cluster "$1" demo >out 2>err </dev/null
+        status=$?
+        ((status == 137)) || break
+        ((++killed))
+        listing >after
+        same before after
+        "$PARALLAX" cluster "$1" demo >out 2>err
+        status=$?
+        ((status == 0)) || grep -qE "is in cluster .* already|is in no cluster" err || die "cut $k: $1 ends with $status: $(<err)"
+        listing >after
+        same before after
+        ((killed % 8)) || run 0 store check demo --data
+        run 0 cluster "$2" demo
+    done 2>/dev/null
+    ((killed > 20)) || die "$1 was killed only $killed times"
+    echo "  $1 was killed $killed times in $count calls"
+}
+
+step "killed before a write, either way: the same command goes on, and nothing is lost"
+cut init leave
+run 0 cluster init demo
+cut leave init
+
+step "taken back on its way out; while that is open, the store can be read and not be written"
+{ PLX_STAGE_SIGNAL=9 PLX_STAGE_AT=$(($(<count) / 2)) timeout 60 "$PARALLAX_STAGED" cluster leave demo >out 2>err </dev/null; } 2>/dev/null
+run 1 vdi create demo/more --size 1M
+says err "'parallax cluster leave' goes on with it"
+run 0 cluster status
+says out "demo   leaving"
+run 0 vdi export demo/web copy --force
+same copy second
+run 0 cluster init demo
+run 0 vdi create demo/more --size 1M
+run 0 cluster leave demo
+
+step "from host to host, as without a cluster"
+run 0 cluster init demo
+run 0 store release demo
+mkdir beta
+cat /proc/sys/kernel/random/uuid >beta/host-id
+cat /proc/sys/kernel/random/uuid >beta/boot
+beta() { PLX_STAGE_HOST=beta PLX_STAGE_BOOT=$DIR/beta/boot PARALLAX_STATE_DIR=$DIR/beta PARALLAX=$PARALLAX_STAGED run "$@"; }
+PARALLAX_CONFIG=$DIR/empty.conf beta 1 store import --volume "$DIR/demo.plx"
+says err "belongs to cluster $cluster, whose nodes are not named here"
+run 0 store import --volume "$DIR/demo.plx" # nobody has taken it
+run 0 store release demo
+beta 0 store import --volume "$DIR/demo.plx"
+beta 0 vdi create demo/betas --size 1M
+run 4 vdi create demo/more2 --size 1M
+says err "belongs to host beta"
+run 0 store take-over demo --from beta --i-checked-it-is-off
+run 0 vdi delete demo/betas --yes
+run 0 cluster leave demo
+
+step "the nodes are gone for good: the store gets a registry of its own by word, and only by word"
+run 0 cluster init demo
+run 0 vdi delete demo/more --yes # what the database in the store does not know
+run 0 vdi create demo/later --size 1M
+kill_node 0
+run 1 cluster status -q
+says err "1 of 1 nodes do not answer"
+run 1 vdi list demo
+says err "${NODES[0]}"
+run 4 store rebuild-registry demo
+run 5 store rebuild-registry demo --registry-lost --json
+[[ $(json vdis) == 4 && $(json lost_records) == 0 && $(json older_records) == 0 ]] || die "$(<out)"
+run 0 vdi export demo/web copy --force
+same copy second
+run 0 store check demo --data
+run 3 cluster leave demo
