@@ -57,6 +57,18 @@ static bool is_clustered(const struct moving *m)
     return !plx_uuid_is_zero(&m->super.cluster.id);
 }
 
+/* A path may name another device by now. */
+static int check_same(struct moving *m)
+{
+    char identity[PLX_UUID_TEXT];
+
+    plx_uuid_text(&m->super.identity, identity);
+    return strcmp(identity, m->known.identity) == 0
+               ? 0
+               : plx_fault_set(m->fault, PLX_ERR_INVALID, "%s holds store %s (%s) now, not %s",
+                               m->known.volume[0], m->super.store_name, identity, m->known.name);
+}
+
 /* CLUSTERING-1 */
 static int open_store(struct moving *m)
 {
@@ -67,7 +79,8 @@ static int open_store(struct moving *m)
 
     if (error)
         return plx_occupied_name_living(m->known.volume[0], error, m->fault);
-    return plx_superblock_probe(plx_store_device(m->store, 0), &m->super, m->fault);
+    error = plx_superblock_probe(plx_store_device(m->store, 0), &m->super, m->fault);
+    return error ? error : check_same(m);
 }
 
 static void end(struct moving *m)
