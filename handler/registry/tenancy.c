@@ -21,7 +21,9 @@
  * TENANCY-3  To take a store over means to begin a tenancy from another boot or inode, after a
  *     release, or by the operator's word. A process that does so writes the page, waits, and reads
  *     the page again before it does anything else. If two processes take the store at the same
- *     time, the one whose page was overwritten notices. The wait is SLOW_NS (TENANCY-10).
+ *     time, the one whose page was overwritten notices. The wait is SLOW_NS (TENANCY-10). The page
+ *     names no inode until it is over. So if the process is killed in the wait, the next one of
+ *     this host takes the store over, too, and waits.
  * TENANCY-4  The counter never goes back while its host lives. A counter that did go back belongs
  *     to an older page: somebody restored the volume beneath us. The tenancy is fenced.
  * TENANCY-5  A counter that stands still proves death only on the same machine. A process that is
@@ -142,14 +144,13 @@ static bool has_room(const struct plx_home *home)
            plx_counter_has_room(home->number);
 }
 
-/* TENANCY-3: writes the page for this host, waits, and makes sure that it is still there. */
+/* TENANCY-3: writes the page for this host, waits, makes sure that it is still there, and names the
+ * inode. */
 static int write_taken(struct plx_tenancy *t, struct page *page, struct plx_fault *fault)
 {
     struct plx_home home = {
         .host = t->host,
         .boot = t->boot,
-        .device = t->locks->device,
-        .inode = t->locks->inode,
         .open = page->home.open,
         .number = page->home.number,
     };
@@ -168,7 +169,11 @@ static int write_taken(struct plx_tenancy *t, struct page *page, struct plx_faul
                               "%s: another host has taken the store at the same time; look at "
                               "'parallax store scan'",
                               t->device->name);
-    return error;
+    if (error)
+        return error;
+    home.device = t->locks->device;
+    home.inode = t->locks->inode;
+    return plx_home_write(t->device, &t->options.store, &home, SLOT_STATE, page, fault);
 }
 
 static bool names_host(const char *from, const struct plx_home *home)
