@@ -64,6 +64,8 @@
  *     The clock is asked when the write goes: what a thread noted before a pause says nothing
  *     afterwards. A process that is stopped between that and io_submit() still writes the few
  *     blocks that it was about to: only a fence of the device itself rules that out.
+ *     What was read counts only after a look that is good by (a), too: in a longer gap another host
+ *     may have written over it.
  * TENANCY-11  Only two wait for the page: the tenancy's own thread, and a call that is about to
  *     commit to the registry. While the device hangs nobody knows whose the store is. Then nothing
  *     is fenced, writes wait (TICK-6), and they go on by themselves when a look succeeds again. If
@@ -380,20 +382,20 @@ int plx_tenancy_look(struct plx_tenancy *t, struct plx_fault *fault)
     return error;
 }
 
+/* Whether no look is good any more, whoever asks (TENANCY-10). */
+static bool is_due(const struct plx_tenancy *t)
+{
+    return plx_home_boot_ns() - atomic_load(&t->looked_ns) >= GAP_NS;
+}
+
 int plx_tenancy_fenced(struct plx_tenancy *t, struct plx_fault *fault)
 {
-    return atomic_load(&t->fenced) ? plx_tenancy_look(t, fault) : 0;
+    return atomic_load(&t->fenced) || is_due(t) ? plx_tenancy_look(t, fault) : 0;
 }
 
 bool plx_tenancy_is_fenced(const struct plx_tenancy *t)
 {
     return atomic_load(&t->fenced);
-}
-
-/* Whether no look is good any more, whoever asks (TENANCY-10). */
-static bool is_due(const struct plx_tenancy *t)
-{
-    return plx_home_boot_ns() - atomic_load(&t->looked_ns) >= GAP_NS;
 }
 
 static void ask_for_look(struct plx_tenancy *t)

@@ -4,7 +4,7 @@
  * I/O does. It is stopped for longer than a gap may be, and meanwhile the home page becomes another
  * host's. When it goes on, its very first answer must be no (TENANCY-10): what it submitted before
  * its thread has looked would be written into another one's store. The look finds out, so it stays
- * no.
+ * no. Who reads is told at once, too: what it has read may be another one's.
  *
  * At the same time: a store that was released is taken, and another host, which had read the page
  * before, writes it, too. The first one notices before it has done anything (TENANCY-3), even if it
@@ -147,6 +147,42 @@ static void test_paused(void)
     }
 }
 
+/* Exits with whether it was told, when it went on after a stop, that the store is another's; 2: it
+ * had no store. */
+static _Noreturn void read_on(void)
+{
+    struct plx_tenancy_options options = {.paths = &paths, .volume = volume, .store = store};
+    struct plx_tenancy *tenancy;
+
+    if (plx_tenancy_begin(&options, &tenancy, &fault))
+        _exit(2);
+    raise(SIGSTOP);
+    _exit(plx_tenancy_fenced(tenancy, &fault) == PLX_ERR_FENCED);
+}
+
+/* What was read counts only if no other host can have written over it. */
+static void test_read_on(void)
+{
+    struct timespec pause = {PAUSE_NS / 1000000000, PAUSE_NS % 1000000000};
+    pid_t children[PAUSED];
+    int status;
+
+    found();
+    for (unsigned i = 0; i < PAUSED; i++) {
+        children[i] = fork();
+        if (children[i] == 0)
+            read_on();
+        CU_ASSERT_EQUAL(waitpid(children[i], &status, WUNTRACED), children[i]);
+    }
+    take_for_another();
+    nanosleep(&pause, NULL);
+    for (unsigned i = 0; i < PAUSED; i++) {
+        CU_ASSERT_EQUAL(kill(children[i], SIGCONT), 0);
+        CU_ASSERT_EQUAL(waitpid(children[i], &status, 0), children[i]);
+        CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    }
+}
+
 static bool is_taken(unsigned slot)
 {
     struct plx_home home;
@@ -262,6 +298,7 @@ int main(void)
 {
     static const struct suite_test tests[] = {
         {"a pause", test_paused},
+        {"a pause of who reads", test_read_on},
         {"two that take it at the same time", test_both_take},
         {"stopped in the wait", test_stopped},
         {"killed in the wait", test_killed},
