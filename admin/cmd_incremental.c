@@ -26,7 +26,8 @@
  *     it takes them back as in CMD_INCREMENTAL-2. The label then moves to a new snapshot of the
  *     contents: blocks that were written back lie in new places, and the next stream would take
  *     them for changes. To move, the label is removed and then set again. After a kill in between,
- *     the stream is imported as any other.
+ *     the stream is imported as any other. Another import may have begun while the stream was read.
+ *     So the marks of an unfinished one go only after a second comparison, with the disk open here.
  * Crash story: `import-unfinished` is set before anything else changes, and removed after the label
  *   that names the instant is set. A kill leaves:
  *       before it is set          the state before
@@ -324,17 +325,25 @@ static int find_present(struct diff_import *import, const struct plx_registry_vd
     return rc && rc != PLX_ERR_NOT_FOUND ? plx_session_registry_fault(cli, rc) : 0;
 }
 
-/* CMD_INCREMENTAL-6 */
-static int look_at_present(struct diff_import *import)
+static int compare_with_present(struct diff_import *import)
 {
     struct plx_name present = import->name;
-    struct plx_cli *cli = import->cli;
-    bool force = plx_cli_get(cli, "force");
     int rc;
 
     snprintf(present.snapshot, sizeof present.snapshot, "%" PRIu64, import->to_seq);
-    if ((rc = plx_session_snapshot_resolve(cli, &present, &import->base)) ||
-        (rc = compare_with_base(import)))
+    rc = plx_session_snapshot_resolve(import->cli, &present, &import->base);
+    return rc ? rc : compare_with_base(import);
+}
+
+/* CMD_INCREMENTAL-6 */
+static int look_at_present(struct diff_import *import)
+{
+    const struct plx_name present = import->name;
+    struct plx_cli *cli = import->cli;
+    bool force = plx_cli_get(cli, "force");
+    int rc = compare_with_present(import);
+
+    if (rc)
         return rc;
     import->changed = import->dirty;
     import->dirty = import->dirty && force && !import->dry_run;
@@ -588,6 +597,26 @@ static int write_copy(struct diff_import *import)
     return rc ? rc : closed;
 }
 
+/* CMD_INCREMENTAL-6: the marks of an unfinished import go, if the copy is whole. */
+static int end_present(struct diff_import *import)
+{
+    struct plx_cli *cli = import->cli;
+    struct plx_registry_vdi row;
+    bool marked;
+    int closed, rc = plx_session_vdi_row(cli, &import->name, &row);
+
+    if (rc || (rc = plx_unfinished_look(cli, row.id, &marked)) || !marked)
+        return rc;
+    if (import->changed)
+        return plx_unfinished_end(cli, &import->name, import->to_seq, false);
+    if ((rc = plx_session_vdi_open(cli, &import->name)) == PLX_ERR_BUSY)
+        return 0; /* who has it open may be importing */
+    if (!rc && !(rc = compare_with_present(import)))
+        rc = plx_unfinished_end(cli, &import->name, import->to_seq, !import->dirty);
+    closed = plx_session_vdi_close(cli);
+    return rc ? rc : closed;
+}
+
 /* What a failure leaves behind, and how to go on. */
 static void explain(struct diff_import *import)
 {
@@ -640,7 +669,7 @@ int plx_cmd_vdi_import_diff(struct plx_cli *cli)
     rc = import.dry_run || (import.present && !import.dirty) ? apply(&import, false)
                                                              : write_copy(&import);
     if (!rc && import.present && !import.dry_run)
-        rc = plx_unfinished_end(cli, &import.name, import.to_seq, !import.changed);
+        rc = end_present(&import);
     if (rc)
         explain(&import);
     else

@@ -453,7 +453,7 @@ const struct plx_command plx_commands[] = {
      "defrag demo/web --rate 50M\n"
      "defrag demo/web --json",
      OPTIONS({"rate", "SIZE", "move at most this much a second"},
-             {"dry-run", NULL, "only measure; move nothing"}),
+             {"dry-run", NULL, "only measure, with the disk open; move nothing"}),
      plx_cmd_defrag},
     {"cdp", "on", "STORE/VDI", "Protect a virtual disk continuously: it takes snapshots by itself.",
      "One snapshot is taken at once, so that you can go back to this moment; 'cdp off' leaves it. "
@@ -552,7 +552,7 @@ const struct plx_command plx_commands[] = {
      "dedup demo --dry-run\n"
      "dedup demo --rate 50M\n"
      "dedup demo --memory 64M --json",
-     OPTIONS({"dry-run", NULL, "only say how much would be shared"},
+     OPTIONS({"dry-run", NULL, "only say how much would be shared; the disks are opened for that"},
              {"rate", "SIZE", "read at most this much data a second"},
              {"memory", "SIZE",
               "memory for 24 bytes a block (default 256M); with less, the work is done in slices"}),

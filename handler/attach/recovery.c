@@ -66,13 +66,21 @@ static int note_taken(struct plx_attach *a, uint64_t no, struct plx_fault *fault
     return 0;
 }
 
-static bool is_taken(const struct plx_attach *a, uint64_t no)
+static struct plx_owned_extent *find_taken(const struct plx_attach *a, uint64_t no)
 {
-    const struct plx_owned_extent *taken = a->taken;
+    struct plx_owned_extent *taken = a->taken;
 
     while (taken && taken->row.no != no)
         taken = taken->next;
-    return taken != NULL;
+    return taken;
+}
+
+/* Another generation: it was given up, although the registry did not say so, and claimed since. */
+static bool is_taken(const struct plx_attach *a, const struct plx_registry_extent *row)
+{
+    const struct plx_owned_extent *taken = find_taken(a, row->no);
+
+    return taken && (!taken->row.generation || taken->row.generation == row->generation);
 }
 
 static void forget_taken(struct plx_attach *a, uint64_t no)
@@ -141,6 +149,21 @@ static int look_at_dead(struct plx_attach *a, const struct plx_registry_extent *
     return error;
 }
 
+/* What the recovery waits for. */
+static int explain_unread(const struct plx_attach *a, int error, struct plx_fault *fault)
+{
+    struct plx_fault why;
+
+    if (plx_error_class(error) != PLX_CLASS_IO || !fault)
+        return error;
+    why = *fault;
+    return plx_fault_set(fault, error,
+                         "%.200s; a process that has died left this extent, and nobody can open "
+                         "store %s to write until it can be read; reading goes on ('parallax vdi "
+                         "export'), and each later command tries again",
+                         why.text, a->known.name);
+}
+
 /* The registry has given the extent to this instance. */
 static int adopt_taken(struct plx_attach *a, struct plx_registry_extent *row,
                        struct plx_fault *fault)
@@ -148,6 +171,7 @@ static int adopt_taken(struct plx_attach *a, struct plx_registry_extent *row,
     struct plx_extent_info info = {.type = PLX_EXTENT_UNUSED};
     int error;
 
+    find_taken(a, row->no)->row.generation = row->generation;
     plx_attach_lock(a);
     plx_store_set_collections(a->store, row->collections);
     error = look_at_dead(a, row, &info, fault);
@@ -157,7 +181,7 @@ static int adopt_taken(struct plx_attach *a, struct plx_registry_extent *row,
     /* An extent that cannot be read just now may hold blocks that only a log names. They must be
      * marked while the log exists, so the recovery ends here and is tried again later. */
     if (error && error != PLX_ERR_CORRUPT)
-        return error;
+        return explain_unread(a, error, fault);
     if (!error && info.type != PLX_EXTENT_UNUSED) {
         plx_attach_remember_extent(a, row, false);
         forget_taken(a, row->no);
@@ -221,7 +245,7 @@ static int adopt_left(struct plx_attach *a, struct plx_fault *fault)
     if (error || !a->taken)
         return error ? plx_registry_fault(a->registry, error, fault) : 0;
     for (size_t i = 0; i < count && !error; i++)
-        error = is_taken(a, list[i].no) ? adopt_taken(a, &list[i], fault) : 0;
+        error = is_taken(a, &list[i]) ? adopt_taken(a, &list[i], fault) : 0;
     free(list);
     for (struct plx_owned_extent *left; !error && (left = plx_attach_pop(a, &a->taken));)
         free(left);

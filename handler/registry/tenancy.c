@@ -22,7 +22,9 @@
  *     release, or by the operator's word. A process that does so writes the page, waits SLOW_NS,
  *     and reads the page again before it does anything else. The wait has two reasons: of two
  *     processes that take the store at once, the one whose page was overwritten must notice; and
- *     the former host may still let go of writes for that long (TENANCY-10).
+ *     the former host may still let go of writes for that long (TENANCY-10). The page names no
+ *     inode until the wait is over. So if the process is killed in the wait, the next one of this
+ *     host takes the store over, too, and waits.
  * TENANCY-4  The counter never goes back while its host lives. A counter that did go back belongs
  *     to an older page: somebody restored the volume beneath us. The tenancy is fenced.
  * TENANCY-5  A counter that stands still proves death only on the same machine. A process that is
@@ -63,6 +65,8 @@
  *     The clock is asked when the write goes: what a thread noted before a pause says nothing
  *     afterwards. A process that is stopped between that and io_submit() still writes the few
  *     blocks that it was about to: only a fence of the device itself rules that out.
+ *     What was read counts only after a look that is good by (a), too: in a longer gap another host
+ *     may have written over it.
  * TENANCY-11  Only two wait for the page: the tenancy's own thread, and a call that is about to
  *     commit to the registry. While the device hangs nobody knows whose the store is. Then nothing
  *     is fenced, writes wait (TICK-6), and they go on by themselves when a look succeeds again. If
@@ -143,14 +147,13 @@ static bool has_room(const struct plx_home *home)
            plx_counter_has_room(home->number);
 }
 
-/* TENANCY-3: writes the page for this host, waits, and makes sure that it is still there. */
+/* TENANCY-3: writes the page for this host, waits, makes sure that it is still there, and names the
+ * inode. */
 static int write_taken(struct plx_tenancy *t, struct page *page, struct plx_fault *fault)
 {
     struct plx_home home = {
         .host = t->host,
         .boot = t->boot,
-        .device = t->locks->device,
-        .inode = t->locks->inode,
         .open = page->home.open,
         .number = page->home.number,
     };
@@ -169,7 +172,11 @@ static int write_taken(struct plx_tenancy *t, struct page *page, struct plx_faul
                               "%s: another host has taken the store at the same time; look at "
                               "'parallax store scan'",
                               t->device->name);
-    return error;
+    if (error)
+        return error;
+    home.device = t->locks->device;
+    home.inode = t->locks->inode;
+    return plx_home_write(t->device, &t->options.store, &home, SLOT_STATE, page, fault);
 }
 
 static bool names_host(const char *from, const struct plx_home *home)
@@ -376,20 +383,20 @@ int plx_tenancy_look(struct plx_tenancy *t, struct plx_fault *fault)
     return error;
 }
 
+/* Whether no look is good any more, whoever asks (TENANCY-10). */
+static bool is_due(const struct plx_tenancy *t)
+{
+    return plx_home_boot_ns() - atomic_load(&t->looked_ns) >= GAP_NS;
+}
+
 int plx_tenancy_fenced(struct plx_tenancy *t, struct plx_fault *fault)
 {
-    return atomic_load(&t->fenced) ? plx_tenancy_look(t, fault) : 0;
+    return atomic_load(&t->fenced) || is_due(t) ? plx_tenancy_look(t, fault) : 0;
 }
 
 bool plx_tenancy_is_fenced(const struct plx_tenancy *t)
 {
     return atomic_load(&t->fenced);
-}
-
-/* Whether no look is good any more, whoever asks (TENANCY-10). */
-static bool is_due(const struct plx_tenancy *t)
-{
-    return plx_home_boot_ns() - atomic_load(&t->looked_ns) >= GAP_NS;
 }
 
 static void ask_for_look(struct plx_tenancy *t)

@@ -89,8 +89,8 @@ void plx_tenancy_end(struct plx_tenancy *tenancy);
 
 /* Reads the page now. FENCED: the store is not this host's any more. Or an error of the device. */
 int plx_tenancy_look(struct plx_tenancy *tenancy, struct plx_fault *fault);
-/* FENCED when an earlier look found that somebody else has the store; *fault says who. Reads
- * nothing. */
+/* FENCED when the last look found that somebody else has the store; *fault says who. Reads the page
+ * only if that look is no longer good (TENANCY-10, a), or for that text. */
 int plx_tenancy_fenced(struct plx_tenancy *tenancy, struct plx_fault *fault);
 /* The same without the reason. */
 bool plx_tenancy_is_fenced(const struct plx_tenancy *tenancy);

@@ -37,7 +37,8 @@ listing() {
     done 2>&1 | grep -v '"time\|_ns"\|age'
 }
 listing >before
-run 0 cluster init demo
+run 0 cluster init demo --json
+[[ $(json name) == demo && $(json cluster) == ????????-* ]] || die "$(<out)"
 listing >after
 same before after
 run 0 cluster status --json
@@ -80,7 +81,8 @@ run 0 store import --volume "$DIR/demo.plx"
 step "out of the cluster: all is as before, and the nodes know nothing of the store"
 run 0 vdi import first demo/new
 listing >before
-run 0 cluster leave demo
+run 0 cluster leave demo --json
+[[ $(json name) == demo && $(json cluster) == null ]] || die "$(<out)"
 listing >after
 same before after
 run 0 cluster status --json

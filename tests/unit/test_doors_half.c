@@ -2,7 +2,8 @@
  * a process that lives on (ATTACH-25).
  *
  * The disk of the dead process has blocks that only its log names. Whoever recovers the disk next,
- * none of these blocks is handed out again.
+ * none of these blocks is handed out again. And what the process has claimed itself since then is
+ * not given up as if the dead one had left it.
  */
 #include <CUnit/Basic.h>
 #include <signal.h>
@@ -17,7 +18,7 @@
 #include "suite.h"
 #include "unit/lost_writes.h"
 
-enum half { TAKE_FAILS, TAKE_IS_UNKNOWN, READ_FAILS };
+enum half { TAKE_FAILS, TAKE_IS_UNKNOWN, READ_FAILS, RELEASE_IS_UNKNOWN };
 
 /* The k-th of these calls from now on fails, k being 1; 0: none does. */
 static enum half half;
@@ -34,11 +35,25 @@ int __real_plx_store_extent_read(struct plx_store *store, uint64_t number,
 int __wrap_plx_store_extent_read(struct plx_store *store, uint64_t number,
                                  struct plx_extent_info *ret_info, struct plx_fault *why);
 
+int __real_plx_registry_extent_release(struct plx_registry *reg, int64_t store,
+                                       const struct plx_registry_extent *extent);
+int __wrap_plx_registry_extent_release(struct plx_registry *reg, int64_t store,
+                                       const struct plx_registry_extent *extent);
+
+int __wrap_plx_registry_extent_release(struct plx_registry *reg, int64_t store,
+                                       const struct plx_registry_extent *extent)
+{
+    bool fails = half == RELEASE_IS_UNKNOWN && left && !--left;
+    int error = __real_plx_registry_extent_release(reg, store, extent);
+
+    return fails ? PLX_ERR_REGISTRY : error;
+}
+
 int __wrap_plx_registry_extent_take(struct plx_registry *reg, int64_t store, uint64_t no,
                                     uint64_t owner, uint64_t instance,
                                     struct plx_registry_extent *ret_extent)
 {
-    bool fails = half != READ_FAILS && left && !--left;
+    bool fails = half <= TAKE_IS_UNKNOWN && left && !--left;
     int error = fails && half == TAKE_FAILS
                     ? 0
                     : __real_plx_registry_extent_take(reg, store, no, owner, instance, ret_extent);
@@ -124,6 +139,8 @@ static void fail_at(enum half what, unsigned k)
     left = k;
     CU_ASSERT_NOT_EQUAL(collect(), 0);
     CU_ASSERT_EQUAL_FATAL(left, 0);
+    if (what == READ_FAILS)
+        CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "nobody can open store s to write until it can"));
     CU_ASSERT_EQUAL(open_beside(), PLX_ERR_BUSY);
     kill(other, SIGKILL);
     CU_ASSERT_EQUAL(waitpid(other, NULL, 0), other);
@@ -155,12 +172,76 @@ static void test_read_fails(void)
         fail_at(READ_FAILS, k);
 }
 
+/* A process that dies when it has claimed an extent, before it writes the extent's header. */
+static void claim_and_die(void)
+{
+    struct plx_registry_extent extent;
+    struct plx_attach_inside in;
+    pid_t child = fork();
+    int status;
+    bool fresh;
+
+    CU_ASSERT_FATAL(child >= 0);
+    if (!child) {
+        open_attach();
+        plx_attach_get_inside(attach, &in);
+        _exit(plx_registry_extent_claim(in.registry, in.store_row, in.instance, PLX_EXTENT_DATA, 0,
+                                        &extent, &fresh) != 0);
+    }
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    CU_ASSERT_EQUAL(status, 0);
+}
+
+/* The generation of the extent that the attach owns; 0: it does not own it. */
+static uint64_t generation_of(const struct plx_attach_inside *in, uint64_t no)
+{
+    struct plx_registry_extent *list;
+    uint64_t generation = 0;
+    size_t count;
+
+    OK(plx_registry_extent_list(in->registry, in->store_row, in->instance, &list, &count));
+    for (size_t i = 0; i < count; i++)
+        if (list[i].no == no)
+            generation = list[i].generation;
+    free(list);
+    return generation;
+}
+
+/* The claim is on its way: the header is not written yet when the recovery is tried again. */
+static void test_release_is_unknown(void)
+{
+    struct plx_registry_extent extent = {.no = 0};
+    struct plx_attach_inside in;
+    struct plx_attach *first;
+    bool fresh;
+
+    OK(make_store_of(16, 4 * MIB));
+    open_attach();
+    first = attach;
+    claim_and_die();
+    attach = first;
+    half = RELEASE_IS_UNKNOWN;
+    left = 1;
+    CU_ASSERT_NOT_EQUAL(collect(), 0);
+    CU_ASSERT_EQUAL_FATAL(left, 0);
+    plx_attach_get_inside(attach, &in);
+    OK(plx_registry_extent_claim(in.registry, in.store_row, in.instance, PLX_EXTENT_DATA, 0,
+                                 &extent, &fresh));
+    OK(collect());
+    CU_ASSERT_EQUAL(generation_of(&in, extent.no), extent.generation);
+    extent.type = PLX_EXTENT_UNUSED;
+    OK(plx_registry_extent_release(in.registry, in.store_row, &extent));
+    close_attach();
+    OK(drop_store());
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
         {"the registry does not give an extent", test_take_fails},
         {"nobody knows whether it did", test_take_is_unknown},
         {"a header cannot be read", test_read_fails},
+        {"nobody knows whether one was given up", test_release_is_unknown},
     };
 
     return SUITE_RUN("half a recovery (ATTACH-25)", tests);

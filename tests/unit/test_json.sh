@@ -7,7 +7,8 @@ SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 
 # Shows something; cdp resume: a list, of the disks that were in doubt; lun: of the kernel's target (tests/lab).
 shows=" store list, store info, store stats, store check, store scan, vdi list, vdi info, vdi stats, vdi bench, \
-snap list, diff, find, bisect, cdp status, cdp resume, tree, du, ring list, ring info, ring repair, lun create, lun list, lun delete, help, version, "
+snap list, diff, find, bisect, cdp status, cdp resume, tree, du, ring list, ring info, ring repair, lun create, lun list, lun delete, cluster init, \
+cluster leave, cluster status, help, version, " # cluster: test_cluster.sh
 
 # In this order. Then what is in the object.
 list="

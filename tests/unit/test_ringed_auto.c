@@ -96,6 +96,33 @@ static void learn(uint64_t seed, struct sent *writes, unsigned ms)
     CU_ASSERT(!info_of().on);
 }
 
+/* RINGED_AUTO-4: each change is slow, and none lasts for 200 ms. They may pause, but not for long.
+ * Those of 8 ms are not slow. */
+static void test_each_slow(void)
+{
+    static const struct {
+        unsigned many, ms, pause;
+        bool on;
+    } loads[] = {{1, 30, 0, true},  {1, 175, 0, true}, {16, 75, 0, true},     {1, 175, 5, true},
+                 {1, 75, 25, true}, {1, 8, 0, false},  {16, 150, 250, false}, {1, 175, 250, false}};
+    static struct sent writes[16];
+
+    for (unsigned l = 0; l < sizeof loads / sizeof loads[0]; l++) {
+        learn(31 + l, writes, 1);
+        while (ringed->automatic.learnt < 64)
+            slow_writes(writes, 1, 1);
+        for (unsigned i = 0; i < 100 && !info_of().on; i++) {
+            slow_writes(writes, loads[l].many, loads[l].ms);
+            slow_writes(NULL, 0, loads[l].pause);
+        }
+        CU_ASSERT_EQUAL(info_of().on, loads[l].on);
+        hold_store(false);
+        OK(plx_ringed_off(ringed, &fault));
+        close_disk();
+        end(false);
+    }
+}
+
 /* RINGED_AUTO-2: many changes at once do not become usual, however often they come. Each time is
  * too short for the ring, until one lasts. */
 static void test_trouble(void)
@@ -218,10 +245,10 @@ static void test_much(void)
 int main(void)
 {
     static const struct suite_test tests[] = {
-        {"by itself", test_auto},  {"calm", test_calm},
-        {"trouble", test_trouble}, {"always slow", test_always_slow},
-        {"hang", test_hang},       {"tried again", test_tried_again},
-        {"much", test_much},
+        {"by itself", test_auto},          {"calm", test_calm},
+        {"each slow", test_each_slow},     {"trouble", test_trouble},
+        {"always slow", test_always_slow}, {"hang", test_hang},
+        {"tried again", test_tried_again}, {"much", test_much},
     };
 
     return SUITE_RUN("ringed_auto", tests);

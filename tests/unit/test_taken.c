@@ -4,10 +4,11 @@
  * I/O does. It is stopped for longer than a gap may be, and meanwhile the home page becomes another
  * host's. When it goes on, its very first answer must be no (TENANCY-10): what it submitted before
  * its thread has looked would be written into another one's store. The look finds out, so it stays
- * no.
+ * no. Who reads is told at once, too: what it has read may be another one's.
  *
  * At the same time: a store that was released is taken, and another host, which had read the page
- * before, writes it, too. The first one notices before it has done anything (TENANCY-3).
+ * before, writes it, too. The first one notices before it has done anything (TENANCY-3), even if it
+ * is stopped until its wait is over. If it is killed in the wait, the next one waits, too.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -146,6 +147,42 @@ static void test_paused(void)
     }
 }
 
+/* Exits with whether it was told, when it went on after a stop, that the store is another's; 2: it
+ * had no store. */
+static _Noreturn void read_on(void)
+{
+    struct plx_tenancy_options options = {.paths = &paths, .volume = volume, .store = store};
+    struct plx_tenancy *tenancy;
+
+    if (plx_tenancy_begin(&options, &tenancy, &fault))
+        _exit(2);
+    raise(SIGSTOP);
+    _exit(plx_tenancy_fenced(tenancy, &fault) == PLX_ERR_FENCED);
+}
+
+/* What was read counts only if no other host can have written over it. */
+static void test_read_on(void)
+{
+    struct timespec pause = {PAUSE_NS / 1000000000, PAUSE_NS % 1000000000};
+    pid_t children[PAUSED];
+    int status;
+
+    found();
+    for (unsigned i = 0; i < PAUSED; i++) {
+        children[i] = fork();
+        if (children[i] == 0)
+            read_on();
+        CU_ASSERT_EQUAL(waitpid(children[i], &status, WUNTRACED), children[i]);
+    }
+    take_for_another();
+    nanosleep(&pause, NULL);
+    for (unsigned i = 0; i < PAUSED; i++) {
+        CU_ASSERT_EQUAL(kill(children[i], SIGCONT), 0);
+        CU_ASSERT_EQUAL(waitpid(children[i], &status, 0), children[i]);
+        CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    }
+}
+
 static bool is_taken(unsigned slot)
 {
     struct plx_home home;
@@ -153,17 +190,16 @@ static bool is_taken(unsigned slot)
     return read_slot(slot, &home) == 0 && !plx_uuid_is_zero(&home.host);
 }
 
-/* Returns false if this process was held up for so long that the case proves nothing. */
-static bool both_take(void)
+static const struct plx_tenancy_options taking = {
+    .paths = &paths, .volume = volume, .store = {{1}}, .take = true};
+
+/* A process that takes a store that was released, and waits now. Exits with the error. */
+static pid_t take(void)
 {
-    struct plx_tenancy_options options = {
-        .paths = &paths, .volume = volume, .store = store, .take = true};
-    struct plx_home home;
     struct plx_tenancy *tenancy;
-    int status, tries = 0;
-    uint64_t seen_ns;
+    struct plx_home home;
+    unsigned tries = 0;
     pid_t child;
-    bool timely;
 
     found();
     OK(read_slot(0, &home));
@@ -171,10 +207,20 @@ static bool both_take(void)
     write_home(home);
     child = fork();
     if (child == 0)
-        _exit(-plx_tenancy_begin(&options, &tenancy, &fault));
+        _exit(-plx_tenancy_begin(&taking, &tenancy, &fault));
     while ((!is_taken(0) || !is_taken(1)) && tries++ < 1000)
         usleep(10000);
-    seen_ns = plx_clock_ns(CLOCK_BOOTTIME);
+    return child;
+}
+
+/* Returns false if this process was held up for so long that the case proves nothing. */
+static bool both_take(void)
+{
+    pid_t child = take();
+    uint64_t seen_ns = plx_clock_ns(CLOCK_BOOTTIME);
+    bool timely;
+    int status;
+
     usleep(LATE_NS / 1000);
     take_for_another();
     timely = plx_clock_ns(CLOCK_BOOTTIME) - seen_ns < TAKEN_NS;
@@ -190,6 +236,42 @@ static void test_both_take(void)
     while (!both_take() && ++tries < 20)
         continue;
     CU_ASSERT(tries < 20);
+}
+
+/* The other host's page stays as it is. */
+static void test_stopped(void)
+{
+    struct plx_home before, after;
+    pid_t child = take();
+    int status;
+
+    CU_ASSERT_EQUAL(kill(child, SIGSTOP), 0);
+    CU_ASSERT_EQUAL(waitpid(child, &status, WUNTRACED), child);
+    usleep(5500000);
+    take_for_another();
+    OK(read_slot(1, &before));
+    CU_ASSERT_EQUAL(kill(child, SIGCONT), 0);
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == -PLX_ERR_BUSY);
+    OK(read_slot(1, &after));
+    CU_ASSERT_EQUAL(after.generation, before.generation);
+}
+
+static void test_killed(void)
+{
+    pid_t child = take();
+    uint64_t begun_ns = plx_clock_ns(CLOCK_BOOTTIME);
+    struct plx_tenancy *tenancy;
+
+    CU_ASSERT_EQUAL(kill(child, SIGKILL), 0);
+    CU_ASSERT_EQUAL(waitpid(child, NULL, 0), child);
+    OK(plx_tenancy_begin(&taking, &tenancy, &fault));
+    CU_ASSERT(plx_clock_ns(CLOCK_BOOTTIME) - begun_ns >= TAKEN_NS);
+    plx_tenancy_end(tenancy);
+    begun_ns = plx_clock_ns(CLOCK_BOOTTIME);
+    OK(plx_tenancy_begin(&taking, &tenancy, &fault));
+    CU_ASSERT(plx_clock_ns(CLOCK_BOOTTIME) - begun_ns < TAKEN_NS);
+    plx_tenancy_end(tenancy);
 }
 
 static int make(void)
@@ -216,7 +298,10 @@ int main(void)
 {
     static const struct suite_test tests[] = {
         {"a pause", test_paused},
+        {"a pause of who reads", test_read_on},
         {"two that take it at the same time", test_both_take},
+        {"stopped in the wait", test_stopped},
+        {"killed in the wait", test_killed},
     };
 
     return SUITE_RUN_IN(&((struct suite_frame){.init = make, .clean = clean}),

@@ -5,6 +5,7 @@ SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tests/unit/admin.sh
 . "$SOURCE/tests/unit/admin.sh"
 : "${PARALLAX_STAGED:?the path of the staged command}"
+trap 'kill -9 $(jobs -p) 2>/dev/null; rm -rf "$DIR"' EXIT
 
 # is WHAT DISK: "unfinished", or "null".
 is() {
@@ -126,6 +127,36 @@ is unfinished mixed
 run 0 vdi import-diff full demo/mixed --force
 is null mixed
 holds mixed a
+
+step "nor one that has begun while the stream was read"
+run 0 vdi import-diff full demo/both
+mkfifo stream raw
+"$PARALLAX" vdi import-diff - demo/both --wait 0 <stream >out 2>err &
+reader=$!
+exec 7>stream
+head -c 1M full >&7
+for ((i = 0; i < 300; i++)); do
+    ! grep -q already err || break
+    sleep 0.1
+done
+says err "nothing is written"
+"$PARALLAX" vdi import - demo/both --force <raw >/dev/null 2>&1 7>&- &
+writer=$!
+exec 8>raw
+head -c 1M image >&8
+for ((i = 0; i < 300; i++)); do
+    run 0 vdi info demo/both --json
+    [[ $(json import) != unfinished ]] || break
+    sleep 0.1
+done
+tail -c +1048577 full >&7
+exec 7>&-
+wait $reader || die "the stream is refused"
+is unfinished both
+kill -9 $writer
+{ wait $writer; } 2>/dev/null
+exec 8>&-
+is unfinished both
 
 step "what is made of a part is said to be one"
 half copy

@@ -2,8 +2,8 @@
  * or while the store has trouble. The Parallax paper's section on its local log does so, too.
  *
  *    the ring is  it is turned                                                  when that lasts
- *    off          on: the oldest change under way is older than FLOOR_NS and    ABOVE_NS
- *                 TIMES the norm, or there are more than CHANGES_FLOOR and
+ *    off          on: the oldest change under way is older than FLOOR_NS and    ABOVE_NS, with
+ *                 TIMES the norm, or there are more than CHANGES_FLOOR and      pauses (-4)
  *                 TIMES the norm
  *    on           off: at most 1 MiB waits for the store, and nothing for       CALM_NS
  *                 longer than FLOOR_NS and half of TIMES the norm
@@ -18,6 +18,12 @@
  *     its slowness is no reason to turn the ring on.
  * RINGED_AUTO-3  Turning on holds changes up until the store has all that came before. If turning
  *     on fails, it is not tried again for RETRY_NS.
+ * RINGED_AUTO-4  When a slow change has ended, the next one is young, and nobody knows yet whether
+ *     it will be slow. So a look that finds it so does not end what lasts. A change ends that if it
+ *     was not slow when it was seen last, and so does a pause of ABOVE_NS without a slow one.
+ *     Otherwise a disk that makes one change after the other would do without the ring while each
+ *     takes long, and none takes ABOVE_NS. The ring is turned on only by a look that finds a slow
+ *     change.
  * Loop: the store's; a look costs a walk along the disk's operations, every LOOK_NS.
  * Crash story: nothing is written here. What was usual is learned anew.
  */
@@ -44,9 +50,11 @@ static uint64_t nearer(uint64_t norm, uint64_t seen, unsigned looks)
     return seen > norm ? norm + (seen - norm) / looks : norm - (norm - seen) / looks;
 }
 
-/* RINGED_AUTO-2 */
+/* RINGED_AUTO-2, RINGED_AUTO-4 */
 static void learn(struct plx_ringed_auto *a)
 {
+    if (a->changes && !a->was_slow)
+        a->slow_since_ns = 0;
     if (a->changes && (!a->was_slow || a->learnt < LEARN)) {
         a->learnt += a->learnt < LEARN;
         a->usual_age_ns = nearer(a->usual_age_ns, a->age_ns, a->learnt);
@@ -70,8 +78,10 @@ static bool is_slow(struct plx_ringed *ringed, uint64_t now_ns)
     struct plx_ringed_auto *a = &ringed->automatic;
     const struct plx_front_load load = plx_front_load(ringed->vdi);
 
-    if (load.waits_for_history) /* the ring would not help */
+    if (load.waits_for_history) { /* the ring would not help */
+        a->slow_since_ns = 0;
         return false;
+    }
     if (!load.changes || load.oldest_ns != a->oldest_ns)
         learn(a);
     if (!load.changes)
@@ -82,6 +92,19 @@ static bool is_slow(struct plx_ringed *ringed, uint64_t now_ns)
     a->was_slow = a->age_ns > above(FLOOR_NS, a->usual_age_ns, TIMES) ||
                   a->changes * PARTS > above(CHANGES_FLOOR * PARTS, a->usual_changes, TIMES);
     return a->was_slow && a->learnt == LEARN;
+}
+
+/* RINGED_AUTO-4 */
+static bool stays_slow(struct plx_ringed *ringed, uint64_t now_ns)
+{
+    struct plx_ringed_auto *a = &ringed->automatic;
+
+    if (now_ns - a->slow_ns >= ABOVE_NS)
+        a->slow_since_ns = 0;
+    if (!is_slow(ringed, now_ns))
+        return false;
+    a->slow_ns = now_ns;
+    return lasts(&a->slow_since_ns, true, now_ns, ABOVE_NS);
 }
 
 static bool is_calm(const struct plx_ringed *ringed, uint64_t now_ns)
@@ -110,8 +133,7 @@ void plx_ringed_auto_look(struct plx_ringed *ringed)
             plx_ringed_want(ringed, false);
     } else {
         a->calm_since_ns = 0;
-        if (lasts(&a->slow_since_ns, is_slow(ringed, now_ns), now_ns, ABOVE_NS) &&
-            (!ringed->turn_error || now_ns >= a->retry_ns) &&
+        if (stays_slow(ringed, now_ns) && (!ringed->turn_error || now_ns >= a->retry_ns) &&
             !plx_ring_sticky(ringed->host->ring)) {
             a->retry_ns = now_ns + RETRY_NS; /* RINGED_AUTO-3 */
             plx_ringed_want(ringed, true);

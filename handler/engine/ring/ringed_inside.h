@@ -177,6 +177,7 @@ struct plx_ringed_auto {
     unsigned changes;
     bool was_slow;
     uint64_t slow_since_ns, calm_since_ns; /* 0: it is not */
+    uint64_t slow_ns;                      /* the last look that found it slow */
     uint64_t retry_ns;                     /* not turned on before */
 };
 
