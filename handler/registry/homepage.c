@@ -139,13 +139,11 @@ int plx_home_watch(struct plx_device *device, const struct plx_uuid *store, cons
 {
     uint64_t since = plx_home_boot_ns();
     struct page now;
-    bool over = false;
     int error = 0;
 
     *ret_moved = false;
-    while (!error && !*ret_moved && !over) {
+    while (!error && !*ret_moved && plx_home_boot_ns() - since < ns) {
         plx_home_rest(STEP_NS);
-        over = plx_home_boot_ns() - since >= ns; /* it is read once more, behind any pause */
         error = plx_home_moved(device, store, page, &now, ret_moved, fault);
     }
     return error;

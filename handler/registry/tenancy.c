@@ -24,7 +24,9 @@
  *     processes that take the store at once, the one whose page was overwritten must notice; and
  *     the former host may still let go of writes for that long (TENANCY-10). The page names no
  *     inode until the wait is over. So if the process is killed in the wait, the next one of this
- *     host takes the store over, too, and waits.
+ *     host takes the store over, too, and waits. From the last reading until the inode is named
+ *     less than SLOW_NS passes, else the process waits once more: another host that took the store
+ *     after that reading has not ended its own wait then, and notices.
  * TENANCY-4  The counter never goes back while its host lives. A counter that did go back belongs
  *     to an older page: somebody restored the volume beneath us. The tenancy is fenced.
  * TENANCY-5  A counter that stands still proves death only on the same machine. A process that is
@@ -147,6 +149,34 @@ static bool has_room(const struct plx_home *home)
            plx_counter_has_room(home->number);
 }
 
+#define TAKES 3u
+
+/* TENANCY-3: whether the page is still what this process wrote, after the wait; then it names the
+ * inode. *ret_again: so much time has passed in between that another host may have taken the store,
+ * and waited. */
+static int name_inode(struct plx_tenancy *t, const struct plx_home *home, struct page *page,
+                      bool *ret_again, struct plx_fault *fault)
+{
+    uint64_t checked_ns = plx_home_boot_ns();
+    struct plx_home named = *home;
+    struct page now;
+    bool moved;
+    int error = plx_home_moved(t->device, &t->options.store, page, &now, &moved, fault);
+
+    if (!error && moved)
+        error = plx_fault_set(fault, PLX_ERR_BUSY,
+                              "%s: another host has taken the store at the same time; look at "
+                              "'parallax store scan'",
+                              t->device->name);
+    if (error)
+        return error;
+    named.device = t->locks->device;
+    named.inode = t->locks->inode;
+    error = plx_home_write(t->device, &t->options.store, &named, SLOT_STATE, page, fault);
+    *ret_again = plx_home_boot_ns() - checked_ns >= SLOW_NS;
+    return error;
+}
+
 /* TENANCY-3: writes the page for this host, waits, makes sure that it is still there, and names the
  * inode. */
 static int write_taken(struct plx_tenancy *t, struct page *page, struct plx_fault *fault)
@@ -157,26 +187,27 @@ static int write_taken(struct plx_tenancy *t, struct page *page, struct plx_faul
         .open = page->home.open,
         .number = page->home.number,
     };
-    bool moved;
-    int error;
+    bool moved, again = true;
+    int error = 0;
 
     if (!has_room(&page->home)) /* TENANCY-8 */
         page->home.generation = page->home.counter = home.number = 0;
     home.counter = page->home.counter + 1;
     snprintf(home.host_name, sizeof home.host_name, "%s", t->options.paths->host_name);
-    error = plx_home_write(t->device, &t->options.store, &home, SLOT_STATE, page, fault);
-    if (!error)
-        error = watch(t, page, SLOW_NS, &moved, fault);
-    if (!error && moved)
-        error = plx_fault_set(fault, PLX_ERR_BUSY,
-                              "%s: another host has taken the store at the same time; look at "
-                              "'parallax store scan'",
-                              t->device->name);
-    if (error)
-        return error;
-    home.device = t->locks->device;
-    home.inode = t->locks->inode;
-    return plx_home_write(t->device, &t->options.store, &home, SLOT_STATE, page, fault);
+    for (unsigned i = 0; i < TAKES && !error && again; i++) {
+        error = plx_home_write(t->device, &t->options.store, &home, SLOT_STATE, page, fault);
+        if (!error)
+            error = watch(t, page, SLOW_NS, &moved, fault);
+        if (!error)
+            error = name_inode(t, &home, page, &again, fault);
+    }
+    return error || !again
+               ? error
+               : plx_fault_set(fault, PLX_ERR_BUSY,
+                               "%s: its home page cannot be read and written within 5 seconds, so "
+                               "nobody can tell whether another host takes the store; try again "
+                               "when the device is faster",
+                               t->device->name);
 }
 
 static bool names_host(const char *from, const struct plx_home *home)

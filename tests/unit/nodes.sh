@@ -52,4 +52,5 @@ nodes_answer() {
 kill_node() {
     kill -9 "${node_pid[$1]}"
     wait "${node_pid[$1]}" 2>/dev/null
+    unset "node_pid[$1]" # another process may get that number
 }

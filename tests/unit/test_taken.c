@@ -8,7 +8,9 @@
  *
  * At the same time: a store that was released is taken, and another host, which had read the page
  * before, writes it, too. The first one notices before it has done anything (TENANCY-3), even if it
- * is stopped until its wait is over. If it is killed in the wait, the next one waits, too.
+ * is stopped until its wait is over. If it is killed in the wait, the next one waits, too. If it is
+ * stopped right before it names its inode, for so long that another host may have waited, it waits
+ * once more.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -25,6 +27,9 @@
 #include "registry/tenancy.h"
 #include "suite.h"
 
+ssize_t __real_pwrite64(int fd, const void *bytes, size_t count, off_t offset);
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t count, off_t offset);
+
 #define MIB (1ull << 20)
 #define HOME_AT ((off_t)PLX_HOME_BLOCK * PLX_BLOCK_SIZE)
 #define PAUSED 8u
@@ -36,6 +41,15 @@ static char folder[64], volume[96];
 static struct plx_paths paths;
 static struct plx_uuid store = {{1}};
 static struct plx_fault fault;
+
+static unsigned stop_at; /* before which of this process's writes it stops; 0: before none */
+
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t count, off_t offset)
+{
+    if (stop_at && !--stop_at)
+        raise(SIGSTOP);
+    return __real_pwrite64(fd, bytes, count, offset);
+}
 
 static void found(void)
 {
@@ -194,7 +208,7 @@ static const struct plx_tenancy_options taking = {
     .paths = &paths, .volume = volume, .store = {{1}}, .take = true};
 
 /* A process that takes a store that was released, and waits now. Exits with the error. */
-static pid_t take(void)
+static pid_t take(unsigned stop)
 {
     struct plx_tenancy *tenancy;
     struct plx_home home;
@@ -206,8 +220,10 @@ static pid_t take(void)
     home.host = home.boot = (struct plx_uuid){0};
     write_home(home);
     child = fork();
-    if (child == 0)
+    if (child == 0) {
+        stop_at = stop;
         _exit(-plx_tenancy_begin(&taking, &tenancy, &fault));
+    }
     while ((!is_taken(0) || !is_taken(1)) && tries++ < 1000)
         usleep(10000);
     return child;
@@ -216,7 +232,7 @@ static pid_t take(void)
 /* Returns false if this process was held up for so long that the case proves nothing. */
 static bool both_take(void)
 {
-    pid_t child = take();
+    pid_t child = take(0);
     uint64_t seen_ns = plx_clock_ns(CLOCK_BOOTTIME);
     bool timely;
     int status;
@@ -242,7 +258,7 @@ static void test_both_take(void)
 static void test_stopped(void)
 {
     struct plx_home before, after;
-    pid_t child = take();
+    pid_t child = take(0);
     int status;
 
     CU_ASSERT_EQUAL(kill(child, SIGSTOP), 0);
@@ -257,9 +273,28 @@ static void test_stopped(void)
     CU_ASSERT_EQUAL(after.generation, before.generation);
 }
 
+/* Both slots were written without the inode; the third write begins to name it. */
+static void test_stopped_late(void)
+{
+    uint64_t begun_ns;
+    pid_t child;
+    int status;
+
+    child = take(3);
+    CU_ASSERT_EQUAL(waitpid(child, &status, WUNTRACED), child);
+    CU_ASSERT_FATAL(WIFSTOPPED(status));
+    take_for_another();
+    usleep(5500000); /* as the other one waits */
+    begun_ns = plx_clock_ns(CLOCK_BOOTTIME);
+    CU_ASSERT_EQUAL(kill(child, SIGCONT), 0);
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CU_ASSERT(plx_clock_ns(CLOCK_BOOTTIME) - begun_ns >= TAKEN_NS);
+}
+
 static void test_killed(void)
 {
-    pid_t child = take();
+    pid_t child = take(0);
     uint64_t begun_ns = plx_clock_ns(CLOCK_BOOTTIME);
     struct plx_tenancy *tenancy;
 
@@ -301,6 +336,7 @@ int main(void)
         {"a pause of who reads", test_read_on},
         {"two that take it at the same time", test_both_take},
         {"stopped in the wait", test_stopped},
+        {"stopped behind the wait", test_stopped_late},
         {"killed in the wait", test_killed},
     };
 
