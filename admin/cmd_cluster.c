@@ -169,8 +169,10 @@ int plx_cmd_cluster_status(struct plx_cli *cli)
         ask_node(&named.nodes, named.address[i], &status);
     rc = print(cli, &status);
     if (!rc && status.silent)
-        rc = plx_cli_fail(cli, PLX_ERR_REGISTRY, "%zu of %zu nodes do not answer", status.silent,
-                          named.nodes.count);
+        rc = plx_cli_fail(cli, PLX_ERR_REGISTRY,
+                          "%zu of %zu nodes do not answer; start them, or name the right ones "
+                          "in section [registry]",
+                          status.silent, named.nodes.count);
     json_decref(status.nodes);
     json_decref(status.stores);
     return rc;

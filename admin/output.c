@@ -569,7 +569,9 @@ static const char *advice(const struct plx_cli *cli, int code, char ret_text[ADV
         return advise_on_space(cli, ret_text);
     case PLX_ERR_CORRUPT:
     case PLX_ERR_REGISTRY:
-        return "run 'parallax store check' (with --data it reads all data, too)";
+        return strstr(cli->fault.text, "the registry's node ")
+                   ? "'parallax cluster status' shows which nodes answer"
+                   : "run 'parallax store check' (with --data it reads all data, too)";
     case PLX_ERR_DOUBT:
         return strstr(cli->fault.text, "'parallax ") ? NULL
                                                      : "'parallax store rebuild-registry' rebuilds "

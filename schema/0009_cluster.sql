@@ -17,10 +17,10 @@ ALTER TABLE store ADD COLUMN state TEXT NOT NULL DEFAULT 'normal' CHECK (state I
 CREATE TRIGGER arriving_instance BEFORE INSERT ON instances
 WHEN EXISTS (SELECT 1 FROM store WHERE id = NEW.store AND state = 'arriving')
 BEGIN
-    SELECT RAISE(ABORT, 'the store is on its way into the cluster, and is not opened meanwhile: if nobody is at it, ''parallax cluster init'' goes on with it');
+    SELECT RAISE(ABORT, 'the store is on its way into the cluster, and is not opened meanwhile; if nobody is at it, ''parallax cluster init'' goes on with it');
 END;
 CREATE TRIGGER leaving_instance BEFORE INSERT ON instances
 WHEN EXISTS (SELECT 1 FROM store WHERE id = NEW.store AND state = 'leaving')
 BEGIN
-    SELECT RAISE(ABORT, 'the store is on its way out of the cluster, and is not opened meanwhile: if nobody is at it, ''parallax cluster leave'' goes on with it');
+    SELECT RAISE(ABORT, 'the store is on its way out of the cluster, and is not opened meanwhile; if nobody is at it, ''parallax cluster leave'' goes on with it');
 END;

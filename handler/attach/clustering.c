@@ -24,7 +24,11 @@
  *       4 rows on the nodes are gone                | in the store           | has nothing to do
  *
  *     Step 2 of joining and step 3 of leaving are one write of one superblock slot (GROW-2).
- *     Between steps 1 and 3 of leaving the store can be read, and "cluster init" takes it back.
+ *     Between steps 1 and 3 of leaving the store can be read, and "cluster init" takes it back. A
+ *     call that fails in step 2 takes it back itself: the store cannot leave, and can be used.
+ * CLUSTERING-4  The slot that does not count, and the spare, may be from before such a write if a
+ *     crash came right behind it. Damage to the other slot would then bring the wrong registry
+ *     back, whole and believed. So whoever finds the store moved already writes all copies first.
  * Threads: the caller's.
  * Crash story: the table.
  */
@@ -149,8 +153,10 @@ static int finish_joining(struct moving *m, const char *who,
                           struct plx_registry_cluster *ret_cluster)
 {
     struct plx_registry_store row;
-    int error = open_nodes(m, who, &row); /* CLUSTERED-3: it is not 'arriving' any more */
+    int error = plx_store_set_cluster(m->store, &m->super.cluster, m->fault); /* CLUSTERING-4 */
 
+    if (!error)
+        error = open_nodes(m, who, &row); /* CLUSTERED-3: it is not 'arriving' any more */
     if (!error && (error = plx_registry_cluster_get(m->nodes, ret_cluster)))
         plx_registry_fault(m->nodes, error, m->fault);
     if (error)
@@ -196,6 +202,7 @@ static int join(struct moving *m, const char *who, struct plx_registry_cluster *
     error = plx_registry_cluster_found(m->nodes, uuid, plx_id_random(), ret_cluster);
     if (error)
         return plx_registry_fault(m->nodes, error, m->fault);
+    plx_registry_cluster_pin(m->nodes, ret_cluster);
     error = plx_registry_carry(m->in_store, m->nodes, m->known.uuid, m->known.identity,
                                PLX_STORE_ARRIVING, m->fault);
     if (error)
@@ -239,8 +246,11 @@ int plx_clustering_join(const struct plx_clustering *options,
 static int finish_leaving(struct moving *m, const char *who)
 {
     struct plx_registry_store row;
-    int error = plx_clustered_nodes(&m->paths.settings, who, &m->nodes, m->fault);
+    int error = plx_store_set_cluster(m->store, &m->super.cluster, m->fault); /* CLUSTERING-4 */
 
+    if (error)
+        return error;
+    error = plx_clustered_nodes(&m->paths.settings, who, &m->nodes, m->fault);
     if (!error)
         error = plx_registry_store_get(m->nodes, m->known.uuid, &row);
     if (error || strcmp(row.identity, m->known.identity) != 0 || row.state == PLX_STORE_NORMAL)
@@ -282,7 +292,9 @@ static int leave(struct moving *m, const char *who)
     if (error)
         return plx_registry_fault(m->nodes, error, m->fault);
     error = bring_back(m, who);
-    if (!error)
+    if (error) /* CLUSTERING-3 */
+        plx_registry_store_move(m->nodes, row.id, PLX_STORE_LEAVING, PLX_STORE_NORMAL);
+    else
         error = plx_store_set_cluster(m->store, &none, m->fault);
     /* The rows on the nodes count for nothing now, and the next call removes what stays. */
     if (!error && plx_registry_drop(m->nodes, m->known.uuid, m->known.identity, &why))

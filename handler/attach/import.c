@@ -458,16 +458,27 @@ static bool was_entered(const struct plx_paths *paths, const struct plx_known *k
     return is;
 }
 
-/* Before a store is taken: where its registry is can be told here. */
-static int check_registry(const struct plx_paths *paths, const struct plx_known *known,
+/* Before a store is taken: where its registry is can be told here, and a cluster answers. ask: else
+ * the import would fail with the store taken. By a word (from) it is taken even so. */
+static int check_registry(const struct plx_paths *paths, const struct plx_known *known, bool ask,
                           struct plx_fault *fault)
 {
     const struct plx_embedded_options look = {.volume = known->volume[0],
                                               .uuid = known->uuid,
+                                              .identity = known->identity,
+                                              .who = "parallax store import",
                                               .settings = &paths->settings,
+                                              .read_only = true,
                                               .beside = true};
+    struct plx_registry *registry;
+    int error = plx_embedded_check(&look, fault);
 
-    return plx_embedded_check(&look, fault);
+    if (error || !ask || !plx_embedded_is_clustered(&look))
+        return error;
+    error = plx_embedded_open(&look, &registry, fault);
+    if (!error)
+        plx_registry_close(registry);
+    return error;
 }
 
 /* Of volumes that were identified. */
@@ -493,7 +504,7 @@ static int import(const struct plx_paths *paths, const struct plx_founding_impor
     if (!error)
         error = plx_known_try(paths, known, patience, fault);
     if (!error && !copy)
-        error = check_registry(paths, known, fault);
+        error = check_registry(paths, known, !options->read_only && !options->from, fault);
     if (!error && !options->read_only)
         error = take_volumes(paths, known, options->is_copy ? PLX_TENANCY_COPY : options->from,
                              options->dry_run, patience, &tenancy, fault);
@@ -568,18 +579,13 @@ static void named_free(struct known_store *named)
 int plx_founding_take_over(const char *state_dir, const char *store, const char *from, bool dry_run,
                            const struct plx_patience *patience, struct plx_fault *fault)
 {
-    struct plx_embedded_options look = {.beside = true};
     struct known_store *named;
     int error = find(state_dir, store, &named, fault);
 
     if (error)
         return error;
-    look.volume = named->known.volume[0];
-    look.uuid = named->known.uuid;
-    look.identity = named->known.identity;
-    /* IMPORT-1 */
-    look.settings = &named->paths.settings;
-    error = plx_known_missing(&named->known, plx_embedded_check(&look, fault), fault);
+    error = check_registry(&named->paths, &named->known, false, fault); /* IMPORT-1 */
+    error = plx_known_missing(&named->known, error, fault);
     if (!error)
         error = take(&named->paths, &named->known, named->known.name, from, true, dry_run, patience,
                      &named->tenancy, fault);

@@ -134,8 +134,11 @@ bool plx_occupied_lost_home(const struct plx_paths *paths, const char *volume, c
     struct plx_tenant tenant;
     bool founded;
 
-    if (plx_embedded_tenant(&look, paths, &tenant, NULL) || tenant.found ||
-        plx_embedded_open(&look, &registry, NULL))
+    if (plx_embedded_tenant(&look, paths, &tenant, NULL) || tenant.found)
+        return false;
+    if (plx_embedded_is_clustered(&look)) /* which no half-made store is */
+        return true;
+    if (plx_embedded_open(&look, &registry, NULL))
         return false;
     founded = plx_registry_store_get(registry, uuid, &row) == 0;
     plx_registry_close(registry);

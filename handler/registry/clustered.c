@@ -6,7 +6,8 @@
  *     nothing. One write of a superblock slot moves a store from one to the other.
  * CLUSTERED-2  The nodes are believed only if they are of the cluster that the superblock names, in
  *     the same line, and have a row of this copy of the store. Another line says that the cluster's
- *     registry was restored from a backup: it may have lost writes.
+ *     registry was restored from a backup: it may have lost writes. A call may be answered by
+ *     another node than the one before, so each node is asked that first (RQLITE-14).
  * CLUSTERED-3  A row that is 'arriving' is complete where the superblock has the bit. Whoever opens
  *     the store to write finishes what was cut off there. A row that is 'leaving' stays so, because
  *     who makes it leave may be alive: the schema refuses new instances (0009_cluster.sql).
@@ -59,7 +60,9 @@ static int check_cluster(struct plx_registry *reg, const struct plx_superblock_i
     if (error == PLX_ERR_NOT_FOUND)
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "store %s belongs to cluster %s, and the nodes that are named here "
-                             "are no cluster's yet: name those of that cluster",
+                             "are no cluster's yet; name those of that cluster, or if they have "
+                             "lost everything, 'parallax store rebuild-registry --volume PATH "
+                             "--registry-lost' makes a registry from the store",
                              super->store_name, uuid);
     if (error)
         return plx_registry_fault(reg, error, fault);
@@ -68,6 +71,7 @@ static int check_cluster(struct plx_registry *reg, const struct plx_superblock_i
                              "store %s belongs to cluster %s, and the nodes that are named here "
                              "are those of cluster %s: name those of the first",
                              super->store_name, uuid, cluster.uuid);
+    plx_registry_cluster_pin(reg, &cluster); /* CLUSTERED-2 */
     return cluster.line == super->cluster.line
                ? 0
                : plx_fault_set(

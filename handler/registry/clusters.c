@@ -100,6 +100,12 @@ int plx_registry_cluster_found(struct plx_registry *reg, const char *uuid, uint6
     return code < 0 ? code : take_cluster(reg, &row, ret_cluster);
 }
 
+void plx_registry_cluster_pin(struct plx_registry *reg, const struct plx_registry_cluster *cluster)
+{
+    if (reg->ops->pin)
+        reg->ops->pin(reg->driver, cluster->uuid, cluster->line);
+}
+
 /* ---- States of a store ------------------------------------------------------------------- */
 
 struct standing_row {

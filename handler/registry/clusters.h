@@ -28,6 +28,10 @@ int plx_registry_cluster_get(struct plx_registry *reg, struct plx_registry_clust
 int plx_registry_cluster_found(struct plx_registry *reg, const char *uuid, uint64_t line,
                                struct plx_registry_cluster *ret_cluster);
 
+/* From now on answers count only if they are of nodes of this cluster: an address may lead to a
+ * node of another one, or to one that lost all it had and began anew. */
+void plx_registry_cluster_pin(struct plx_registry *reg, const struct plx_registry_cluster *cluster);
+
 /* From one state of a store's row to another. BUSY: the row's state is not `from`; or it should
  * leave, and an instance has the store open. INVALID: there is no such way. */
 int plx_registry_store_move(struct plx_registry *reg, int64_t store, enum plx_registry_state from,

@@ -231,6 +231,17 @@ int plx_embedded_check(const struct plx_embedded_options *options, struct plx_fa
                                          : 0;
 }
 
+bool plx_embedded_is_clustered(const struct plx_embedded_options *options)
+{
+    struct plx_region region;
+    struct plx_superblock_info super;
+
+    if (open_to_look(options, &region, &super, NULL))
+        return false;
+    close_region(&region);
+    return !plx_uuid_is_zero(&super.cluster.id);
+}
+
 int plx_embedded_tenant(const struct plx_embedded_options *options, const struct plx_paths *paths,
                         struct plx_tenant *ret_tenant, struct plx_fault *fault)
 {

@@ -47,6 +47,8 @@ int plx_embedded_create(const struct plx_embedded_options *options, struct plx_r
 /* Returns 0 when the volume is volume 0 of the store and identity in `options`, and the registry
  * can be looked for: of a cluster's store the nodes are named. */
 int plx_embedded_check(const struct plx_embedded_options *options, struct plx_fault *fault);
+/* Whether the superblock names a cluster; false if it cannot be read. */
+bool plx_embedded_is_clustered(const struct plx_embedded_options *options);
 /* Reads which host has the store. Neither opens the registry nor writes anything. */
 int plx_embedded_tenant(const struct plx_embedded_options *options, const struct plx_paths *paths,
                         struct plx_tenant *ret_tenant, struct plx_fault *fault);

@@ -48,6 +48,12 @@
  *     were damaged, may be better next time. Both are attempts of which nobody knows what became
  *     (RQLITE-3). The words say what is wrong, where, and what to do (rqlite_refusal.c); those of a
  *     node that is strange stay when others do not answer.
+ * RQLITE-14  A handle that was told its cluster believes nodes of that cluster only. Before the
+ * first request to a node, and to the next one after each failure, that node says which cluster it
+ * is of, and in which line. A node of another one is strange. So is one that lost all it had and
+ *     began anew, which answers that there is nothing. A read for which the connection was made
+ *     anew counts if the node says so afterwards, too: another program may listen there now. Such
+ *     a change is refused there, for that program does not know the session.
  * Threads: one at a time per handle.
  * Crash story: a change that was sent is made as a whole or not at all, also after its sender's
  *   death. Whoever takes over raises epochs and generations, which all statements compare.
@@ -71,25 +77,73 @@ static uint64_t monotonic_ms(void)
 
 /* ---- Asking ------------------------------------------------------------------------------ */
 
-/* One attempt, at the node whose turn it is. After a failure it is the next one's. */
-static enum plx_reply attempt(struct plx_rqlite *rq, const char *path, const char *body,
-                              size_t sent, struct plx_answer *ret_answer, struct plx_fault *fault)
+static enum plx_reply post(struct plx_rqlite *rq, const char *path, const char *body, size_t sent,
+                           struct plx_answer *ret_answer, bool *ret_again, struct plx_fault *fault)
 {
     uint64_t now = monotonic_ms();
     uint64_t wait_ms = now < rq->until_ms ? plx_min_u64(rq->until_ms - now, ATTEMPT_MS) : 1;
-    bool again = false;
     char *text;
     size_t size;
     enum plx_reply reply =
-        plx_nodes_post(&rq->nodes, path, body, wait_ms, &text, &size, &again, fault);
+        plx_nodes_post(&rq->nodes, path, body, wait_ms, &text, &size, ret_again, fault);
 
     if (reply == PLX_REPLY) {
         reply = plx_answer_read(text, size, sent, ret_answer, fault);
         free(text);
     }
-    rq->lost = rq->lost || again || reply != PLX_REPLY;
+    return reply;
+}
+
+/* RQLITE-14 */
+static enum plx_reply ask_cluster(struct plx_rqlite *rq, struct plx_fault *fault)
+{
+    struct plx_sending sending = {0};
+    struct plx_answer answer;
+    enum plx_reply reply = PLX_REPLY_NONE;
+    bool again = false;
+    const char *text;
+    char *body;
+
+    plx_sending_own(&sending, "SELECT uuid || ' ' || line FROM cluster WHERE id = 1", NULL, 0);
+    body = plx_sending_text(&sending, fault);
+    if (body)
+        reply = post(rq, READ, body, sending.count, &answer, &again, fault);
+    plx_sending_done(&sending);
+    free(body);
     if (reply != PLX_REPLY)
+        return reply;
+    text = answer.error ? NULL : plx_answer_text(&answer, 0, 0);
+    rq->sure = text && strcmp(text, rq->cluster) == 0;
+    plx_answer_done(&answer);
+    if (rq->sure)
+        return PLX_REPLY;
+    plx_fault_set(fault, PLX_ERR_REGISTRY,
+                  "the registry's node %.100s is not of the store's cluster (any more)",
+                  plx_nodes_name(&rq->nodes));
+    return PLX_REPLY_STRANGE;
+}
+
+/* One attempt, at the node whose turn it is. After a failure it is the next one's. */
+static enum plx_reply attempt(struct plx_rqlite *rq, const char *path, const char *body,
+                              size_t sent, struct plx_answer *ret_answer, struct plx_fault *fault)
+{
+    bool pinned = rq->cluster[0], again = false;
+    enum plx_reply reply = pinned && !rq->sure ? ask_cluster(rq, fault) : PLX_REPLY;
+
+    if (reply == PLX_REPLY) {
+        reply = post(rq, path, body, sent, ret_answer, &again, fault);
+        rq->lost = rq->lost || again || reply != PLX_REPLY;
+        rq->sure = pinned && !again && reply == PLX_REPLY;
+    }
+    if (reply == PLX_REPLY && pinned && again && strcmp(path, READ) == 0) { /* RQLITE-14 */
+        reply = ask_cluster(rq, fault);
+        if (reply != PLX_REPLY)
+            plx_answer_done(ret_answer);
+    }
+    if (reply != PLX_REPLY) {
         rq->nodes.at = (rq->nodes.at + 1) % rq->nodes.count;
+        rq->sure = false;
+    }
     return reply;
 }
 
@@ -535,6 +589,15 @@ static int alone(void *driver, int (*work)(void *context, struct plx_fault *faul
     return work(context, fault);
 }
 
+/* RQLITE-14 */
+static void pin(void *driver, const char *uuid, uint64_t line)
+{
+    struct plx_rqlite *rq = driver;
+
+    snprintf(rq->cluster, sizeof rq->cluster, "%s %llu", uuid, (unsigned long long)line);
+    rq->sure = false;
+}
+
 static void close_registry(void *driver)
 {
     struct plx_rqlite *rq = driver;
@@ -551,4 +614,5 @@ const struct plx_registry_ops plx_rqlite_ops = {.run = run,
                                                 .get = not_as_a_file,
                                                 .room = room,
                                                 .alone = alone,
+                                                .pin = pin,
                                                 .close = close_registry};

@@ -1,4 +1,4 @@
-/* rqlite_inside.h - what rqlite*.c share. The rules RQLITE-1 to RQLITE-13 are in rqlite.c. */
+/* rqlite_inside.h - what rqlite*.c share. The rules RQLITE-1 to RQLITE-14 are in rqlite.c. */
 #ifndef PLX_RQLITE_INSIDE_H
 #define PLX_RQLITE_INSIDE_H
 
@@ -18,6 +18,7 @@
 #define ROW_COLUMNS 16u
 #define ADDRESSES 9u
 #define ADDRESS_BYTES 256u
+#define CLUSTER_TEXT 64u /* a cluster's id and line */
 
 /* The nodes, as one of them is asked at a time (rqlite_http.c). */
 struct plx_nodes {
@@ -128,11 +129,13 @@ void plx_answer_plain(const char *text, char *to, size_t size);
 /* A handle's driver (rqlite.c). */
 struct plx_rqlite {
     struct plx_nodes nodes;
-    uint64_t call_ms;       /* how long a call may take */
-    uint64_t until_ms;      /* when the present one ends, monotonic (RQLITE-1) */
-    int64_t client, number; /* the session, and its last change's number; client 0: none yet */
-    bool doubt;             /* the change with that number may still be made (RQLITE-3) */
-    bool lost;              /* an attempt of the present request may have been made unseen */
+    uint64_t call_ms;           /* how long a call may take */
+    uint64_t until_ms;          /* when the present one ends, monotonic (RQLITE-1) */
+    int64_t client, number;     /* the session, and its last change's number; client 0: none yet */
+    bool doubt;                 /* the change with that number may still be made (RQLITE-3) */
+    char cluster[CLUSTER_TEXT]; /* whose nodes are believed (RQLITE-14); empty: any */
+    bool sure;                  /* the node that is asked next is one of them */
+    bool lost;                  /* an attempt of the present request may have been made unseen */
 };
 
 extern const struct plx_registry_ops plx_rqlite_ops;

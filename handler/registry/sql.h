@@ -110,6 +110,8 @@ struct plx_registry_ops {
     /* registry.h: plx_registry_alone(). NULL: the registry is a file. */
     int (*alone)(void *driver, int (*work)(void *context, struct plx_fault *fault), void *context,
                  struct plx_fault *fault);
+    /* clusters.h: plx_registry_cluster_pin(). NULL: there is one place only. */
+    void (*pin)(void *driver, const char *uuid, uint64_t line);
     void (*close)(void *driver);
 };
 

@@ -17,10 +17,10 @@ free_port() {
     echo "$port"
 }
 
-# start_node N: node N, 0 first; it joins node 0.
+# start_node N [alone]: node N, 0 first; it joins node 0, or is a cluster of its own.
 start_node() {
     local words=(-fk -node-id "n$1" -http-addr "${NODES[$1]#http://}" -raft-addr "${node_raft[$1]}")
-    (($1 == 0)) || words+=(-join "${node_raft[0]}")
+    [[ $1 == 0 || ${2-} == alone ]] || words+=(-join "${node_raft[0]}")
     "$rqlited" "${words[@]}" "$DIR/node$1" >>"$DIR/node$1.log" 2>&1 &
     node_pid[$1]=$!
 }

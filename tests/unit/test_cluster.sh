@@ -78,6 +78,36 @@ same copy second
 run 0 store forget demo
 run 0 store import --volume "$DIR/demo.plx"
 
+step "a node of another cluster is not believed, whoever else does not answer"
+NODES[1]=http://127.0.0.1:$(free_port)
+node_raft[1]=127.0.0.1:$(free_port)
+start_node 1 alone
+printf '[registry]\nnode = %s\n' "${NODES[1]}" >other.conf
+PARALLAX_CONFIG=$DIR/other.conf nodes_answer
+run 0 store format other --volume "$DIR/other.plx" --size 96M --extent-size 1M
+PARALLAX_CONFIG=$DIR/other.conf run 0 cluster init other
+printf '[registry]\nnode = %s\nnode = %s\n' "${NODES[@]}" >both.conf
+mkfifo pipe
+PARALLAX_CONFIG=$DIR/both.conf "$PARALLAX" vdi import - demo/piped --size 8M <pipe >piped.out 2>piped.err &
+piped=$!
+exec 3>pipe
+cat first >&3
+until "$PARALLAX" vdi list demo --json | grep -q piped; do sleep 0.1; done
+kill_node 0
+cat second >&3
+exec 3>&-
+sleep 1
+start_node 0
+wait "$piped" || die "import: $? $(<piped.err)"
+nodes_answer
+run 0 vdi export demo/piped copy --force
+cat first second | cmp - copy || die "what was imported differs"
+run 0 vdi delete demo/piped --yes
+PARALLAX_CONFIG=$DIR/other.conf run 0 cluster leave other
+kill_node 1
+run 0 store forget other
+rm other.plx
+
 step "out of the cluster: all is as before, and the nodes know nothing of the store"
 run 0 vdi import first demo/new
 listing >before
@@ -92,6 +122,15 @@ PARALLAX_CONFIG=$DIR/empty.conf run 0 vdi export demo/new copy --force
 same copy first
 run 0 store check demo --data
 
+# copies: the superblock's slots and its spare say the same of the cluster.
+copies() {
+    python3 - <<'END' || die "the superblock's copies differ" 2>&1
+import sys
+volume = open("demo.plx", "rb").read(1 << 20)
+found = [volume[at + 224 : at + 248] for at in range(0, len(volume), 4096) if volume[at : at + 8] == b"PLXSUPER"]
+sys.exit(len(found) != 3 or len(set(found)) != 1)
+END
+}
 
 # cut VERB BACK: `cluster VERB` is killed before some of its calls that hand something to the volume, and before each of the
 # last ones, with the superblock; then it is run again. BACK takes it back.
@@ -111,6 +150,7 @@ cut() {
         "$PARALLAX" cluster "$1" demo >out 2>err
         status=$?
         ((status == 0)) || grep -qE "is in cluster .* already|is in no cluster" err || die "cut $k: $1 ends with $status: $(<err)"
+        copies
         listing >after
         same before after
         ((killed % 8)) || run 0 store check demo --data
@@ -124,6 +164,13 @@ step "killed before a write, either way: the same command goes on, and nothing i
 cut init leave
 run 0 cluster init demo
 cut leave init
+
+step "a leaving that fails leaves the store in use"
+PLX_STAGE_WRITE_FAILS=40 timeout 60 "$PARALLAX_STAGED" cluster leave demo >out 2>err </dev/null && die "it left"
+run 0 cluster status
+says out "demo   normal"
+run 0 vdi create demo/more --size 1M
+run 0 vdi delete demo/more --yes
 
 step "taken back on its way out; while that is open, the store can be read and not be written"
 { PLX_STAGE_SIGNAL=9 PLX_STAGE_AT=$(($(<count) / 2)) timeout 60 "$PARALLAX_STAGED" cluster leave demo >out 2>err </dev/null; } 2>/dev/null
@@ -144,8 +191,18 @@ mkdir beta
 cat /proc/sys/kernel/random/uuid >beta/host-id
 cat /proc/sys/kernel/random/uuid >beta/boot
 beta() { PLX_STAGE_HOST=beta PLX_STAGE_BOOT=$DIR/beta/boot PARALLAX_STATE_DIR=$DIR/beta PARALLAX=$PARALLAX_STAGED run "$@"; }
+cp --sparse=always demo.plx homeless.plx
+dd if=/dev/zero of=homeless.plx bs=4096 seek=2 count=2 conv=notrunc status=none
+beta 5 store import --volume "$DIR/homeless.plx"
+says err "home page is lost, so nobody knows which host has the store"
+beta 4 store format homeless --volume "$DIR/homeless.plx" --force
+says err "add --i-checked-nobody-uses-it"
 PARALLAX_CONFIG=$DIR/empty.conf beta 1 store import --volume "$DIR/demo.plx"
 says err "belongs to cluster $cluster, whose nodes are not named here"
+kill_node 0
+beta 1 store import --volume "$DIR/demo.plx"
+start_node 0
+nodes_answer
 run 0 store import --volume "$DIR/demo.plx" # nobody has taken it
 run 0 store release demo
 beta 0 store import --volume "$DIR/demo.plx"

@@ -201,6 +201,11 @@ bool plx_store_allows_ring(const struct plx_store *store)
     return store->volumes[0].super.incompatible & PLX_INCOMPATIBLE_RING;
 }
 
+static bool is_in(const struct plx_superblock *super, const struct plx_cluster *cluster)
+{
+    return plx_uuid_equal(&super->cluster.id, &cluster->id) && super->cluster.line == cluster->line;
+}
+
 int plx_store_set_cluster(struct plx_store *store, const struct plx_cluster *cluster,
                           struct plx_fault *fault)
 {
@@ -216,7 +221,7 @@ int plx_store_set_cluster(struct plx_store *store, const struct plx_cluster *clu
     super.incompatible &= ~PLX_INCOMPATIBLE_CLUSTER;
     if (!plx_uuid_is_zero(&cluster->id))
         super.incompatible |= PLX_INCOMPATIBLE_CLUSTER;
-    if (!error)
+    if (!error && !is_in(&store->volumes[0].super, cluster))
         error = plx_superblock_write(&g, &store->volumes[0], &super);
     return growth_end(&g, store->info.volumes, error);
 }
