@@ -34,8 +34,10 @@ int plx_cmd_cluster_init(struct plx_cli *cli)
     struct plx_name name;
     int rc;
 
-    if ((rc = begin(cli, &options, &name)) ||
-        (rc = plx_clustering_join(&options, &cluster, &cli->fault)))
+    if ((rc = begin(cli, &options, &name)))
+        return rc;
+    options.unused = plx_cli_get(cli, "i-checked-nobody-uses-it") != NULL;
+    if ((rc = plx_clustering_join(&options, &cluster, &cli->fault)))
         return rc;
     plx_out_note(cli, "the registry of store %s lies on the nodes of cluster %s now", name.store,
                  cluster.uuid);

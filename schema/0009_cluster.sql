@@ -13,6 +13,9 @@ CREATE TABLE cluster (
 -- one that they lie in. state: whether the rows are complete and count (handler/registry/carry.h).
 ALTER TABLE store ADD COLUMN identity TEXT CHECK (length(identity) = 36);
 ALTER TABLE store ADD COLUMN state TEXT NOT NULL DEFAULT 'normal' CHECK (state IN ('normal', 'arriving', 'leaving'));
+-- host: which host has the store, among those that have the nodes; NULL: none, or this is a store's own
+-- registry. Two copies with one identity may lie on two hosts, and these rows are of one of them.
+ALTER TABLE store ADD COLUMN host TEXT CHECK (length(host) = 36);
 
 CREATE TRIGGER arriving_instance BEFORE INSERT ON instances
 WHEN EXISTS (SELECT 1 FROM store WHERE id = NEW.store AND state = 'arriving')

@@ -319,6 +319,7 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
         .identity = a->known.identity,
         .who = who,
         .settings = &a->paths.settings,
+        .host = a->paths.host,
         .may_write = plx_attach_may_write,
         .context = a,
         .damaged = &a->damaged,
@@ -333,6 +334,8 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
     if (error)
         return error;
     options.read_only = !ours;
+    if (!ours)
+        options.host = NULL; /* who only reads */
     snprintf(who, sizeof who, "%s %d on %s", a->options.role, (int)getpid(), a->paths.host_name);
     error = plx_embedded_open(&options, &a->registry, fault);
     if ((error == PLX_ERR_PERMISSION || error == PLX_ERR_READONLY) && a->options.read_only) {

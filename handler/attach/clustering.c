@@ -139,7 +139,12 @@ static struct plx_embedded_options in_store(struct moving *m, const char *who)
 /* The store's row on the nodes, of a store that has the bit. */
 static int open_nodes(struct moving *m, const char *who, struct plx_registry_store *ret_row)
 {
-    int error = plx_clustered_open(&m->super, &m->paths.settings, who, true, &m->nodes, m->fault);
+    const struct plx_clustered options = {.super = &m->super,
+                                          .settings = &m->paths.settings,
+                                          .who = who,
+                                          .writes = true,
+                                          .host = m->paths.host};
+    int error = plx_clustered_open(&options, &m->nodes, m->fault);
 
     if (!error)
         error = plx_registry_store_get(m->nodes, m->known.uuid, ret_row);
@@ -186,6 +191,33 @@ static int open_in_store(struct moving *m, const char *who)
                         : 0;
 }
 
+/* Rows of the store that the nodes have although its superblock names no cluster (CLUSTERED-1).
+ * Those of a normal state may be another volume's, with the same identity: of one that was put
+ * back, this may be the older state. So they go by the operator's word alone. */
+static int clear_nodes(struct moving *m)
+{
+    struct plx_registry_store row;
+    int error = plx_registry_store_get(m->nodes, m->known.uuid, &row);
+
+    if (error == PLX_ERR_NOT_FOUND)
+        return 0;
+    if (error)
+        return plx_registry_fault(m->nodes, error, m->fault);
+    if (strcmp(row.identity, m->known.identity) != 0)
+        return 0; /* carrying refuses it */
+    if (row.state == PLX_STORE_NORMAL && !m->options->unused)
+        return plx_fault_set(m->fault, PLX_ERR_UNCONFIRMED,
+                             "the nodes have a registry of store %s already, though its superblock "
+                             "names no cluster: the store went back to an older state, or was "
+                             "rebuilt without them; when you have seen that nobody uses a newer "
+                             "copy by these nodes, add --i-checked-nobody-uses-it, and their "
+                             "registry of it is replaced",
+                             m->known.name);
+    if (row.state == PLX_STORE_NORMAL && (error = plx_registry_store_abandon(m->nodes, row.id)))
+        return plx_registry_fault(m->nodes, error, m->fault);
+    return plx_registry_drop(m->nodes, m->known.uuid, m->known.identity, m->fault);
+}
+
 /* CLUSTERING-3 */
 static int join(struct moving *m, const char *who, struct plx_registry_cluster *ret_cluster)
 {
@@ -203,6 +235,9 @@ static int join(struct moving *m, const char *who, struct plx_registry_cluster *
     if (error)
         return plx_registry_fault(m->nodes, error, m->fault);
     plx_registry_cluster_pin(m->nodes, ret_cluster);
+    error = clear_nodes(m);
+    if (error)
+        return error;
     error = plx_registry_carry(m->in_store, m->nodes, m->known.uuid, m->known.identity,
                                PLX_STORE_ARRIVING, m->fault);
     if (error)

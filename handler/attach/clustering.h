@@ -14,14 +14,15 @@
 struct plx_clustering {
     const char *state_dir; /* as in plx_paths_init() */
     const char *store;
+    bool unused; /* joining: the operator's word that nobody uses what the nodes have of it */
     const struct plx_patience *patience;
     /* Called when all is done that counts, and something could not be cleared up. */
     void (*left)(void *context, const char *text);
     void *context;
 };
 
-/* EXISTS: the store is in the cluster already, and nothing was left to be finished. DOUBT: the
- * store is in doubt. */
+/* EXISTS: the store is in the cluster already, and nothing was left to be finished. UNCONFIRMED:
+ * see clear_nodes(). DOUBT: the store is in doubt. */
 int plx_clustering_join(const struct plx_clustering *options,
                         struct plx_registry_cluster *ret_cluster, struct plx_fault *fault);
 /* NOT_FOUND: the store is in no cluster, and nothing was left of it on the nodes. */

@@ -23,6 +23,7 @@
 #include "attach/attach_inside.h"
 #include "attach/attach_ring.h"
 #include "attach/counted.h"
+#include "attach/membership.h"
 #include "attach/occupied.h"
 #include "attach/volumes.h"
 #include "registry/embedded.h"
@@ -310,13 +311,15 @@ static int set_paths(struct plx_registry *registry, const struct plx_known *know
 
 /* The volumes' paths as this host knows them. entered: it knew the store before. */
 static int enter_paths(const struct plx_paths *paths, const struct plx_known *known, bool entered,
-                       const struct plx_patience *patience, struct plx_fault *fault)
+                       bool takes, const struct plx_patience *patience, struct plx_fault *fault)
 {
     bool damaged = false;
     struct plx_embedded_options options = {.volume = known->volume[0],
                                            .uuid = known->uuid,
                                            .who = "parallax store import",
                                            .settings = &paths->settings,
+                                           .host = paths->host,
+                                           .takes = takes,
                                            .damaged = &damaged,
                                            .patience = patience};
     struct plx_registry *registry;
@@ -429,15 +432,15 @@ static int check_copy_name(const struct plx_paths *paths, const struct plx_known
 }
 
 /* Enters the store; an entry that is new goes again if the registry cannot be used. */
-static int enter(const struct plx_paths *paths, struct plx_known *known, bool writes,
-                 const struct plx_patience *patience, struct plx_fault *fault)
+static int enter(const struct plx_paths *paths, struct plx_known *known,
+                 const struct plx_founding_import *options, struct plx_fault *fault)
 {
     bool is_new = plx_known_free_name(paths, known->name, NULL) == 0;
-    int error = plx_founding_enter(paths, known, patience, fault);
+    int error = plx_founding_enter(paths, known, options->patience, fault);
 
-    if (error || !writes)
+    if (error || options->read_only)
         return error;
-    error = enter_paths(paths, known, !is_new, patience, fault);
+    error = enter_paths(paths, known, !is_new, options->from, options->patience, fault);
     if (error && is_new)
         plx_known_remove(paths, known->name, NULL);
     return error;
@@ -456,29 +459,6 @@ static bool was_entered(const struct plx_paths *paths, const struct plx_known *k
     is = strcmp(here.name, known->name) == 0 && first_elsewhere(known, &here) == known->volumes;
     plx_known_done(&here);
     return is;
-}
-
-/* Before a store is taken: where its registry is can be told here, and a cluster answers. ask: else
- * the import would fail with the store taken. By a word (from) it is taken even so. */
-static int check_registry(const struct plx_paths *paths, const struct plx_known *known, bool ask,
-                          struct plx_fault *fault)
-{
-    const struct plx_embedded_options look = {.volume = known->volume[0],
-                                              .uuid = known->uuid,
-                                              .identity = known->identity,
-                                              .who = "parallax store import",
-                                              .settings = &paths->settings,
-                                              .read_only = true,
-                                              .beside = true};
-    struct plx_registry *registry;
-    int error = plx_embedded_check(&look, fault);
-
-    if (error || !ask || !plx_embedded_is_clustered(&look))
-        return error;
-    error = plx_embedded_open(&look, &registry, fault);
-    if (!error)
-        plx_registry_close(registry);
-    return error;
 }
 
 /* Of volumes that were identified. */
@@ -504,14 +484,14 @@ static int import(const struct plx_paths *paths, const struct plx_founding_impor
     if (!error)
         error = plx_known_try(paths, known, patience, fault);
     if (!error && !copy)
-        error = check_registry(paths, known, !options->read_only && !options->from, fault);
+        error = plx_membership_check(paths, known, !options->read_only && !options->from, fault);
     if (!error && !options->read_only)
         error = take_volumes(paths, known, options->is_copy ? PLX_TENANCY_COPY : options->from,
                              options->dry_run, patience, &tenancy, fault);
     if (!error && copy)
         error = give_identity(known, patience, fault);
     if (!error && !options->dry_run)
-        error = enter(paths, known, !options->read_only, patience, fault);
+        error = enter(paths, known, options, fault);
     plx_tenancy_end(tenancy);
     return error;
 }
@@ -584,13 +564,13 @@ int plx_founding_take_over(const char *state_dir, const char *store, const char 
 
     if (error)
         return error;
-    error = check_registry(&named->paths, &named->known, false, fault); /* IMPORT-1 */
+    error = plx_membership_check(&named->paths, &named->known, false, fault); /* IMPORT-1 */
     error = plx_known_missing(&named->known, error, fault);
     if (!error)
         error = take(&named->paths, &named->known, named->known.name, from, true, dry_run, patience,
                      &named->tenancy, fault);
     if (!error && !dry_run)
-        error = enter_paths(&named->paths, &named->known, true, patience, fault);
+        error = enter_paths(&named->paths, &named->known, true, true, patience, fault);
     named_free(named);
     return error;
 }
@@ -678,8 +658,10 @@ int plx_founding_release(const char *state_dir, const char *store, bool dry_run,
                                   take(&named->paths, &named->known, named->known.name, NULL,
                                        !dry_run, dry_run, patience, &named->tenancy, fault),
                                   fault);
-    if (!error && !dry_run)
+    if (!error && !dry_run) {
+        plx_membership_let_go(&named->paths, &named->known);
         error = plx_tenancy_release(named->tenancy, fault);
+    }
     named_free(named);
     return error;
 }

@@ -82,10 +82,32 @@ static int check_cluster(struct plx_registry *reg, const struct plx_superblock_i
                      uuid, super->store_name);
 }
 
+/* CLUSTERS-4 */
+static int check_host(struct plx_registry *reg, const struct plx_clustered *options,
+                      const struct plx_registry_store *row, struct plx_fault *fault)
+{
+    int error;
+
+    if (!options->host || strcmp(row->host, options->host) == 0)
+        return 0;
+    if (row->host[0] && !options->takes)
+        return plx_fault_set(fault, PLX_ERR_BUSY,
+                             "by the nodes of its cluster, host %s has store %s: if that host is "
+                             "off, 'parallax store take-over' with --from takes it; if this is a "
+                             "copy, 'parallax store import --new-identity' and then 'parallax "
+                             "store rebuild-registry --registry-lost' make it a store of its own",
+                             row->host, options->super->store_name);
+    if (!options->writes)
+        return 0;
+    error = plx_registry_store_have(reg, row->id, options->host, options->takes);
+    return error ? plx_registry_fault(reg, error, fault) : 0;
+}
+
 /* CLUSTERED-2, CLUSTERED-3 */
-static int check_row(struct plx_registry *reg, const struct plx_superblock_info *super, bool writes,
+static int check_row(struct plx_registry *reg, const struct plx_clustered *options,
                      struct plx_fault *fault)
 {
+    const struct plx_superblock_info *super = options->super;
     struct plx_registry_store row;
     char uuid[PLX_UUID_TEXT], identity[PLX_UUID_TEXT];
     int error;
@@ -109,28 +131,28 @@ static int check_row(struct plx_registry *reg, const struct plx_superblock_info 
             "'parallax store rebuild-registry --volume PATH --registry-lost' gives this copy a "
             "registry of its own",
             identity, super->store_name, row.identity);
-    if (!writes || row.state != PLX_STORE_ARRIVING)
-        return 0;
+    error = check_host(reg, options, &row, fault);
+    if (error || !options->writes || row.state != PLX_STORE_ARRIVING)
+        return error;
     error = plx_registry_store_move(reg, row.id, PLX_STORE_ARRIVING, PLX_STORE_NORMAL);
     if (error == PLX_ERR_BUSY) /* somebody else has finished it, or makes it leave */
         error = 0;
     return error ? plx_registry_fault(reg, error, fault) : 0;
 }
 
-int plx_clustered_open(const struct plx_superblock_info *super, const struct plx_settings *settings,
-                       const char *who, bool writes, struct plx_registry **ret_reg,
+int plx_clustered_open(const struct plx_clustered *options, struct plx_registry **ret_reg,
                        struct plx_fault *fault)
 {
     struct plx_registry *reg;
-    int error = plx_clustered_check(super, settings, fault);
+    int error = plx_clustered_check(options->super, options->settings, fault);
 
     if (!error)
-        error = plx_clustered_nodes(settings, who, &reg, fault);
+        error = plx_clustered_nodes(options->settings, options->who, &reg, fault);
     if (error)
         return error;
-    error = check_cluster(reg, super, fault);
+    error = check_cluster(reg, options->super, fault);
     if (!error)
-        error = check_row(reg, super, writes, fault);
+        error = check_row(reg, options, fault);
     if (error)
         plx_registry_close(reg);
     else

@@ -21,12 +21,20 @@ int plx_clustered_nodes(const struct plx_settings *settings, const char *who,
 int plx_clustered_check(const struct plx_superblock_info *super,
                         const struct plx_settings *settings, struct plx_fault *fault);
 
-/* Opens the registry of the store with this superblock, which names a cluster. UNSUPPORTED: the
- * configuration names no nodes. INVALID: they are another cluster's, or have another copy of this
- * store. DOUBT: the cluster's registry was restored since. writes: the store is about to be opened
- * for writing. */
-int plx_clustered_open(const struct plx_superblock_info *super, const struct plx_settings *settings,
-                       const char *who, bool writes, struct plx_registry **ret_reg,
+struct plx_clustered {
+    const struct plx_superblock_info *super; /* names a cluster */
+    const struct plx_settings *settings;
+    const char *who;
+    bool writes; /* the store is about to be opened for writing */
+    const char
+        *host;  /* this host's id, to which the rows must belong (CLUSTERS-4); NULL: whoever's */
+    bool takes; /* by the operator's word they are this host's from now on */
+};
+
+/* Opens the registry of a store. UNSUPPORTED: the configuration names no nodes. INVALID: they are
+ * another cluster's, or have another copy of this store. BUSY: the rows are another host's. DOUBT:
+ * the cluster's registry was restored since. */
+int plx_clustered_open(const struct plx_clustered *options, struct plx_registry **ret_reg,
                        struct plx_fault *fault);
 
 #endif

@@ -6,6 +6,10 @@
  *     open, which the same statement asks; from then on a trigger of the schema lets none in.
  * CLUSTERS-3  No state leads to `arriving`: the rows of a store that was ever normal are not
  *     replaced by a later carrying (CARRY-2).
+ * CLUSTERS-4  The rows of a store are one host's at a time, whatever home pages say: two copies of
+ *     the volumes, with one identity, may lie on two hosts, and each has a home page of its own.
+ * The first host that opens the store to write has it, until it releases it, or another one takes
+ *     it by the operator's word.
  * Threads and crash story: as registry.c.
  */
 #include "registry/clusters.h"
@@ -177,4 +181,48 @@ int plx_registry_store_move(struct plx_registry *reg, int64_t store, enum plx_re
 
     code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
     return code > 0 ? not_moved(reg, store, from, to) : code;
+}
+
+/* ---- Whose a store is (CLUSTERS-4) ------------------------------------------------------- */
+
+int plx_registry_store_have(struct plx_registry *reg, int64_t store, const char *host, bool take)
+{
+    static const char have[] = "UPDATE store SET host = ?2 WHERE id = ?1"
+                               " AND (?3 OR host IS NULL OR host = ?2) RETURNING id";
+    struct plx_sql batch[] = {
+        SQL_MUST(have, SQL_INT(store), SQL_TEXT(host), SQL_INT(take)),
+        SQL_EVENT(reg, "store have", host, take ? "taken" : ""),
+    };
+    int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+
+    return code > 0 ? plx_sql_fail(reg, PLX_ERR_BUSY, "another host has the store") : code;
+}
+
+int plx_registry_store_let_go(struct plx_registry *reg, int64_t store, const char *host)
+{
+    static const char let_go[] = "UPDATE store SET host = NULL WHERE id = ?1 AND host = ?2";
+    struct plx_sql batch[] = {
+        SQL(let_go, SQL_INT(store), SQL_TEXT(host)),
+        SQL_EVENT(reg, "store let go", host, ""),
+    };
+
+    return plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+}
+
+int plx_registry_store_abandon(struct plx_registry *reg, int64_t store)
+{
+    static const char state[] = "UPDATE store SET state = 'leaving', host = NULL WHERE id = ?1";
+    static const char vdis[] =
+        "UPDATE vdis SET owner = NULL WHERE store = ?1 AND owner IS NOT NULL";
+    static const char extents[] =
+        "UPDATE extents SET owner = NULL WHERE store = ?1 AND owner IS NOT NULL";
+    static const char growth[] = "DELETE FROM growth WHERE store = ?1";
+    static const char instances[] = "DELETE FROM instances WHERE store = ?1";
+    struct plx_sql batch[] = {
+        SQL(state, SQL_INT(store)),     SQL(vdis, SQL_INT(store)),
+        SQL(extents, SQL_INT(store)),   SQL(growth, SQL_INT(store)),
+        SQL(instances, SQL_INT(store)), SQL_EVENT(reg, "store abandon", "", ""),
+    };
+
+    return plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
 }

@@ -40,4 +40,13 @@ int plx_registry_store_move(struct plx_registry *reg, int64_t store, enum plx_re
 const char *plx_registry_state_word(enum plx_registry_state state);
 enum plx_registry_state plx_registry_state_of(const char *word);
 
+/* CLUSTERS-4. This host has the store from now on; take: whoever had it. BUSY: another one has it.
+ */
+int plx_registry_store_have(struct plx_registry *reg, int64_t store, const char *host, bool take);
+/* No host has it, if this one had. */
+int plx_registry_store_let_go(struct plx_registry *reg, int64_t store, const char *host);
+/* Makes the rows 'leaving', whoever had the store open by them, so that plx_registry_drop() removes
+ * them: of a store whose superblock names no cluster, by the operator's word. */
+int plx_registry_store_abandon(struct plx_registry *reg, int64_t store);
+
 #endif

@@ -156,8 +156,13 @@ static int open_nodes(const struct plx_embedded_options *options,
                       const struct plx_superblock_info *super, struct plx_registry **ret_reg,
                       struct plx_fault *fault)
 {
-    int error = plx_clustered_open(super, options->settings, options->who, !options->read_only,
-                                   ret_reg, fault);
+    const struct plx_clustered nodes = {.super = super,
+                                        .settings = options->settings,
+                                        .who = options->who,
+                                        .writes = !options->read_only,
+                                        .host = options->host,
+                                        .takes = options->takes};
+    int error = plx_clustered_open(&nodes, ret_reg, fault);
 
     if (error)
         return error;

@@ -26,6 +26,9 @@ struct plx_embedded_options {
     const char *who;      /* written into audit events */
     /* Which nodes a cluster's registry lies on. NULL: a cluster's store is refused. */
     const struct plx_settings *settings;
+    /* Whose a cluster's rows must be (clustered.h), and whether they become this host's. */
+    const char *host;
+    bool takes;
     /* The database in the store, even if it counts for nothing (CLUSTERED-1): for who makes it the
      * registry again. */
     bool in_store;

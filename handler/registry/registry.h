@@ -157,6 +157,7 @@ struct plx_registry_store {
     /* Returned: of which copy of the store the rows are; empty: not said, in a store's own. */
     char identity[PLX_UUID_TEXT];
     enum plx_registry_state state; /* returned */
+    char host[PLX_UUID_TEXT];      /* returned: CLUSTERS-4; empty: none */
 };
 
 struct plx_registry_volume {

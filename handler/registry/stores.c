@@ -27,11 +27,12 @@ static void read_store(void *item, const struct plx_sql_value *columns)
     plx_sql_copy(store->doubt, sizeof store->doubt, &columns[5]);
     plx_sql_copy(store->identity, sizeof store->identity, &columns[6]);
     store->state = plx_registry_state_of(columns[7].text);
+    plx_sql_copy(store->host, sizeof store->host, &columns[8]);
 }
 
 #define STORE_COLUMNS                                                                              \
     "id, uuid, name, extent_blocks, created_ns, coalesce(doubt, ''), coalesce(identity, ''),"      \
-    " state"
+    " state, coalesce(host, '')"
 
 static const struct plx_sql_shape store_shape = {sizeof(struct plx_registry_store), read_store};
 

@@ -94,7 +94,7 @@ static const struct {
     enum belongs belongs;
     const char *carried, *others;
 } tables[] = {
-    {"store", BY_ID, "uuid, name, extent_blocks, created_ns, doubt", "id, identity, state"},
+    {"store", BY_ID, "uuid, name, extent_blocks, created_ns, doubt", "id, identity, state, host"},
     {"volumes", BY_STORE, "idx, part, uuid, path, first_extent, extents, touched", "store"},
     {"store_policies", BY_STORE, "key, value", "store"},
     {"collections", BY_STORE, "number, instance, phase, begun_ns, ended_ns, collected, wanted",

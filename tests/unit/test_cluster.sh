@@ -213,6 +213,32 @@ run 0 store take-over demo --from beta --i-checked-it-is-off
 run 0 vdi delete demo/betas --yes
 run 0 cluster leave demo
 
+step "two copies with one identity, on two hosts: the rows are one host's"
+run 0 cluster init demo
+run 0 store release demo
+cp --sparse=always demo.plx twin.plx
+run 0 store import --volume "$DIR/demo.plx"
+beta 0 store forget demo
+beta 4 store import --volume "$DIR/twin.plx"
+says err "has store demo: if that host is off"
+run 0 vdi export demo/web copy --force
+same copy second
+
+step "put back to before it joined: the nodes' rows are replaced by word only"
+run 0 cluster leave demo
+cp --sparse=always demo.plx before.plx
+run 0 cluster init demo
+cat before.plx >demo.plx
+run 4 cluster init demo
+says err "add --i-checked-nobody-uses-it"
+run 0 vdi export demo/web copy --force # its own registry is back with it
+same copy second
+run 0 cluster init demo --i-checked-nobody-uses-it
+run 0 vdi export demo/web copy --force
+same copy second
+run 0 store check demo --data
+run 0 cluster leave demo
+
 step "the nodes are gone for good: the store gets a registry of its own by word, and only by word"
 run 0 cluster init demo
 run 0 vdi delete demo/more --yes # what the database in the store does not know
