@@ -34,7 +34,16 @@ function(plant_canary patch ret_planted)
             DEPENDS ${planted} ${schema} ${CMAKE_SOURCE_DIR}/schema/embed.cmake)
         set(planted ${folder}/schema.c)
     endif()
+    set_source_files_properties(${planted} PROPERTIES COMPILE_OPTIONS -g0)
     set(${ret_planted} ${planted} PARENT_SCOPE)
+endfunction()
+
+# A program with a canary. Nobody looks into one with a debugger, and there are three hundred of them: without what that
+# takes they are built in less time, and are a fifth of the size.
+function(canary_program program)
+    set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/canary)
+    target_link_options(${program} PRIVATE LINKER:-S)
+    add_dependencies(canaries ${program})
 endfunction()
 
 # What a patch says behind a word of its text: ret_said, or the default.

@@ -128,7 +128,7 @@ int plx_superblock_check_known(const struct plx_device *device, uint64_t unknown
 struct plx_store_options {
     uint64_t instance; /* who owns new extents and VDIs; 0: read only */
     struct plx_uuid host;
-    uint64_t cache_bytes;        /* node cache, 0: 64 MiB; at least 32 nodes */
+    uint64_t cache_bytes;        /* node cache; 0: 64 MiB (8 with ASan); 32 nodes at least */
     uint64_t keyframe_mappings;  /* changed blocks before a key frame is due; 0: 65536 */
     uint64_t keyframe_log_bytes; /* bytes of log before one is due; 0: 64 MiB */
     unsigned ops_per_vdi;        /* requests in progress at once; 0: 128 */

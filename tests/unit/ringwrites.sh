@@ -9,10 +9,4 @@ ring_writes() {
 }
 
 # has_ring_writes IMAGE
-has_ring_writes() {
-    python3 - "$1" <<'END' || die "a write is not there"
-import sys
-image = open(sys.argv[1], "rb").read()
-sys.exit(any(not image[4096 * i:].startswith(b"a write that was acknowledged") for i in range(5)))
-END
-}
+has_ring_writes() { "$PEEK" writes "$1" || die "a write is not there"; }

@@ -24,7 +24,7 @@ rebooted() { cat /proc/sys/kernel/random/uuid >"$SHIFTCLOCK.boot"; }
 # Snapshots of demo/web, in one number.
 count() {
     run 0 snap list demo/web --all --json
-    python3 -c 'import json, sys; print(len(json.load(open(sys.argv[1]))))' out
+    json_count
 }
 change() {
     head -c 300000 /dev/urandom >part

@@ -16,9 +16,19 @@ every_command() {
     done
 }
 
-# has COMMAND OPTION
-# shellcheck disable=SC2086 # a command may be two words
-has() { "$PARALLAX" __complete $1 | grep -qx -- "$2=\?"; }
+# has OPTION: of the command that completes to $words.
+has() { [[ $words =~ (^|$'\n')$1=?($'\n'|$) ]]; }
+
+# look: what is in err, by lines; its last one; and how many begin as the command's own do.
+look() {
+    local line
+    mapfile -t lines <err
+    last="" own=0
+    for line in "${lines[@]}"; do
+        last=$line
+        [[ $line != "parallax: "* ]] || ((++own))
+    done
+}
 
 # damage FILE MAGIC: every block of that kind.
 damage() {
@@ -43,14 +53,15 @@ try() {
     timeout -k 5 300 "$PARALLAX" "$@" >out 2>err </dev/null
     status=$?
     ((status < 100)) || die "parallax $*: does not end, or dies (status $status)"
+    look
     if ((status)); then
-        [[ $(grep -c '^parallax: ' err) == 1 && $(tail -n 1 err) == "parallax: "* ]] ||
-            [[ $* == *--json* && $(tail -n 1 err) == '{"error":'* ]] || die "parallax $*: the error is not one line"
+        [[ $own == 1 && $last == "parallax: "* ]] ||
+            [[ $* == *--json* && $last == '{"error":'* ]] || die "parallax $*: the error is not one line"
     elif [[ ! -s out && ! -s err && $* != *--json* ]]; then
         die "parallax $*: says nothing"
     fi
     singular
-    [[ -z $(sort err | uniq -d) ]] || die "parallax $*: says a thing twice"
+    ((${#lines[@]} < 2)) || [[ -z $(sort err | uniq -d) ]] || die "parallax $*: says a thing twice"
     [[ $* != *--json* || ! -s out ]] || cp out "json/$tried"
 }
 
@@ -85,20 +96,21 @@ step "every command"
 objects=(ok bare bare/x none none/x ok/none ok/empty ok/one ok/busy ok/one@first ok/one@none ok/one@-1s ok/one@1 ok/empty@1
     ok/one@first.. ok/one@.. log log/one log/one@first record record/one record/one@first)
 while read -ra command; do
-    words="${command[*]}"
+    name="${command[*]}"
     run 0 "${command[@]}" --help
-    case $words in
+    case $name in
     lun* | help | version) continue ;; # the kernel's target (tests/lab); nothing to name
     esac
     try "${command[@]}"
     more=()
-    [[ $words != "vdi bench" ]] || more=(--runtime 1 --size 1M)
-    ! has "$words" --dry-run || more=(--dry-run)
+    words=$("$PARALLAX" __complete "${command[@]}")
+    [[ $name != "vdi bench" ]] || more=(--runtime 1 --size 1M)
+    ! has --dry-run || more=(--dry-run)
     # Long enough for the note that it waits. One waits as long as it does untold; the lengths are test_wait.sh's.
-    [[ $words == "snap create" ]] || ! has "$words" --wait || more+=(--wait 2)
+    [[ $name == "snap create" ]] || ! has --wait || more+=(--wait 2)
     for object in "${objects[@]}"; do
         # What is there is needed further.
-        [[ $words != "store forget" || $object == none* ]] || continue
+        [[ $name != "store forget" || $object == none* ]] || continue
         try "${command[@]}" "$object" "${more[@]}"
         case $object in # one of each kind
         ok | bare | none | ok/empty | ok/one | ok/one@first | record/one) try "${command[@]}" "$object" "${more[@]}" --json ;;
@@ -150,7 +162,8 @@ signalled() {
     case $status in
     0) ;;
     $((128 + number)))
-        [[ $(tail -n 1 err) == "parallax: interrupted"* && $(grep -c '^parallax: ' err) == 1 ]] ||
+        look
+        [[ $last == "parallax: interrupted"* && $own == 1 ]] ||
             die "parallax $*, signal $number at $at: that it was interrupted is not one line"
         ((++seen))
         cat err >>errs

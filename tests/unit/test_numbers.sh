@@ -8,22 +8,9 @@ SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 # page FROM TO: the pages with the number, of a volume.
 page() { dd if="$1" of="$2" bs=4096 skip=2 seek=2 count=2 conv=notrunc status=none || die "no page"; }
 # number VOLUME: of a further volume, or of the home page.
-number() {
-    python3 -c '
-import sys
-found = [0]
-with open(sys.argv[1], "rb") as volume:
-    volume.seek(8192)
-    for slot in range(2):
-        block = volume.read(4096)
-        if block[:8] == b"PLXHOME.":
-            found.append((int.from_bytes(block[32:40], "little"), int.from_bytes(block[168:176], "little")))
-        elif block[:8] == b"PLXNUMBR":
-            found.append((int.from_bytes(block[32:40], "little"),) * 2)
-print(max(found[1:], default=(0, 0))[1])' "$1"
-}
+number() { "$PEEK" number "$1" || die "$1 has no number"; }
 # numbers: of all volumes.
-numbers() { echo "$(number v0)" "$(number v1)" "$(number v2)"; }
+numbers() { "$PEEK" number v0 v1 v2 || die "a volume has no number"; }
 # tear VOLUME: the slot of the newer page is half written.
 tear() {
     python3 -c '

@@ -13,7 +13,7 @@ names_on_store() {
     no_registry copy.plx
     "$PARALLAX" --state-dir "$DIR/other" store rebuild-registry --volume "$DIR/copy.plx" >out 2>err # 5: what only the old one knew is gone
     run 0 --state-dir "$DIR/other" vdi list --json
-    python3 -c 'import json, sys; print(",".join(disk["vdi"] for disk in json.load(open(sys.argv[1]))))' out
+    "$PEEK" column out vdi || die "no disks in the JSON"
     rm -r other copy.plx
 }
 

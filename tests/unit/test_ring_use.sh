@@ -14,8 +14,8 @@ HELD=600 # so many writes of a burst are acknowledged while nothing gets to the 
 # Whatever they hold: none holds a part of a write only, and none an older one than blocks that were written later do.
 lacking() {
     python3 - "$1" "${2:-written}" <<'END' || die "$1 is not what the disk was at any time"
-import struct, sys
-image = open(sys.argv[1], "rb").read()
+import os, struct, sys
+image = os.open(sys.argv[1], os.O_RDONLY)
 submitted, acknowledged, found = {}, {}, {}
 for line in open(sys.argv[2]):
     what, block, number = line.split()
@@ -24,7 +24,7 @@ for line in open(sys.argv[2]):
     if what == "a":
         acknowledged[int(block)] = int(number)
 for block, numbers in submitted.items():
-    content = image[block * 4096:(block + 1) * 4096]
+    content = os.pread(image, 4096, block * 4096)
     number = struct.unpack_from("<Q", content)[0]
     if number in numbers and content != content[:8] * 512:
         sys.exit(f"block {block} holds a part of write {number}")

@@ -453,10 +453,9 @@ static bool block_is(const uint8_t *bytes, uint64_t block, uint64_t word)
 {
     size_t left = block == BLOCKS - 1 ? 512 : BLOCK;
 
-    for (size_t i = 0; i < left; i += sizeof word)
-        if (memcmp(bytes + i, &word, sizeof word) != 0)
-            return false;
-    return true;
+    /* All words at once: with sanitizers a call for each takes a third of the test. */
+    return memcmp(bytes, &word, sizeof word) == 0 &&
+           memcmp(bytes, bytes + sizeof word, left - sizeof word) == 0;
 }
 
 /* Whether the disk holds the first n requests, and of the next one the first `more` blocks. */

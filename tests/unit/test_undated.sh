@@ -81,12 +81,12 @@ stays() {
     run 4 snap delete "demo/m@..$middle" --force
     says err "was taken while the wall clock was in doubt"
     run 0 snap list demo/m --all --json
-    [[ $(python3 -c 'import json; print(len(json.load(open("out"))))') == "$count" ]] || die "snapshots are missing"
+    [[ $(json_count) == "$count" ]] || die "snapshots are missing"
 }
 # counted: how many there are, and the time of one in the middle.
 counted() {
     run 0 snap list demo/m --all --json
-    count=$(python3 -c 'import json; print(len(json.load(open("out"))))')
+    count=$(json_count)
     middle=$(json $((count / 2)) time)
 }
 
@@ -197,7 +197,7 @@ run 0 store rebuild-registry demo --json # what it found is known
 run 4 cdp apply demo/m
 says err "the newest snapshot lies"
 run 0 snap list demo/m --all --json
-[[ $(python3 -c 'import json; print(len(json.load(open("out"))))') == "$count" ]] || die "snapshots are missing"
+[[ $(json_count) == "$count" ]] || die "snapshots are missing"
 
 step "a disk that waits for recovery"
 made all:1h

@@ -58,7 +58,8 @@ void open_reader(void)
     struct plx_device *device = plx_simdisk_attach(disk, "sim");
 
     plx_simenv_init(&reader_env, 8);
-    OK(plx_store_open(&device, 1, &(struct plx_store_options){.cache_bytes = 32 * BLOCK},
+    OK(plx_store_open(&device, 1,
+                      &(struct plx_store_options){.cache_bytes = 32 * BLOCK, .ops_per_vdi = 8},
                       &reader_env.env, &reader, &fault));
     reader_env.instance = 0;
     reader_env.store = reader;

@@ -16,7 +16,11 @@
 #include "engine/loop/store.h"
 #include "engine/loop/volume.h"
 
+#ifdef __SANITIZE_ADDRESS__ /* each start would pay for all of it, used or not */
+#define CACHE_BYTES_DEFAULT (8ull << 20)
+#else
 #define CACHE_BYTES_DEFAULT (64ull << 20)
+#endif
 #define KEYFRAME_MAPPINGS_DEFAULT 65536u
 #define KEYFRAME_LOG_BYTES_DEFAULT (64ull << 20)
 #define OPS_DEFAULT 128u
