@@ -169,14 +169,14 @@
  *     the epoch that was written. Each door refuses the older record from then on (DOORS-1), until
  *     the operator accepts it, and by that gives up what the ring has. A store that was put back as
  *     a whole is no such case: its registry has not granted E.
- * ATTACH-25  Process P recovers the dead instance D and fails within steps 1 to 3 of recovery.c.
- *     Then the registry may have given extents of D to P, while the blocks that D's logs name there
- *     are not marked (ATTACH-1). Only P can mark them, for P owns the extents. If a process Q
- *     recovered D's disks now, their new key frames would make those logs count no more. No log
- *     would tell P of the blocks, and P would hand them out a second time. So P keeps the lock of
- *     ATTACH-11 until an attempt of its own has ended step 3. That attempt first adopts the extents
- *     that the registry had given to P and whose headers could not be read then. If P ends before
- *     that, it is one more dead instance, and one recovery treats all of them.
+ * ATTACH-25  Process P recovers the dead instance D. A step from 1 to 3 of recovery.c fails, and P
+ *     lives on. Then the registry may have given extents of D to P, while the blocks that D's logs
+ *     name there are not marked (ATTACH-1). Only P can mark them, for P owns the extents. If a
+ *     process Q recovered D's disks now, their new key frames would make those logs count no more.
+ *     No log would tell P of the blocks, and P would hand them out a second time. So P keeps the
+ *     recovery lock (ATTACH-11) until an attempt of its own has ended step 3. That attempt first
+ *     adopts the extents that the registry had given to P and whose headers could not be read then.
+ *     If P ends before that, it is one more dead instance, and one recovery treats all of them.
  * ATTACH-26  The newest state of a disk is no snapshot, and nothing holds it. So who copies it is
  *     refused while another process has the disk open, and asks before the copy counts whether the
  *     disk stood still: its row has no other owner, no other epoch, and is not deleted (newest.c).

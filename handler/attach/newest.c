@@ -4,9 +4,10 @@
  * NEWEST-1  A reader that copies reads the row of the disk before the disk's record, and again when
  *     all is read. If no other process that may live had the disk open at the first reading, and at
  *     the second owner and epoch are the same and the row is not deleted, then nobody has written
- *     to, moved or freed a block that was read in between. Why: whatever changes the disk's blocks
- *     has raised the epoch before. The exceptions are deletion in doubt and the last two rows; they
- *     leave alone every block that the reader reads:
+ *     to, moved or freed a block that was read in between. Why: the first reading excludes whoever
+ *     had the disk open already, and whatever begins to change the disk's blocks later raises the
+ *     epoch before. The exceptions are deletion in doubt and the last two rows; they leave alone
+ *     every block that the reader reads:
  *         writes, discards, key frames, a ring     the disk is open for writing: its lock was taken
  *             that is drained, checksums that          (plx_registry_vdi_lock), durably, before
  *             come back, moves, sharing,               its record or a block changed

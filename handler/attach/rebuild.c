@@ -38,8 +38,8 @@
  *         a disk that is                      its blocks
  *         refused by REBUILD-7                do not count: they may be another disk's by now, and
  *                                             accepting the disk looks again (FORGET-4)
- *         refused by REBUILD-14               count: one of the two disks is as it should be, and
- *                                             nobody knows which
+ *         refused by REBUILD-14               count, the older disk's, too: in row 3 nobody knows
+ *                                             which of the two is as it should be
  *         damaged, and no longer leads        are not protected by this
  *           to them
  * REBUILD-10  A name that the registry would not take keeps nobody from any disk. A record whose
@@ -82,21 +82,22 @@
  *        2   no disputed block of A and B proves either one older. A is   A: its record is from
  *              the origin that B descends from, and has neither the       before that snapshot,
  *              snapshot that B descends from nor a later one. B only      which stays as long as
- *              reads the disputed blocks of A and B. One of them is       the clone lives
- *              proven to be what B wrote. No disputed block of B, with
- *              A or with any other disk, speaks against B
+ *              reads the disputed blocks of A and B. The contents of      the clone lives
+ *              one of them match B's checksum. No disputed block of B,
+ *              with A or with any other disk, speaks against B
  *        3   anything else                                                both: the older one
  *                                                                         would overwrite the newer
  *
  *     Why row 2 does not go by the missing snapshot alone: its loss may have been accepted once,
  *     and then B may have gone back, to blocks that A has got since. So B must do no more than read
- *     the disputed blocks, as it does with all that it got with the snapshot, and one of them must
- *     be proven to be what B wrote. That nothing speaks against B would not be enough: what was
+ *     the disputed blocks, as it does with all that it got with the snapshot, and the contents of
+ *     one of them must match B's checksum. That nothing speaks against B would not be enough: what was
  *     overwritten in place has no checksum. Row 2 does not apply if A's record names a ring, or if
- *     A's log cannot be read: A may have that snapshot there.
- *     Row 1 is tried for all pairs, then rows 2 and 3 for the pairs that are undecided still. Then
- *     the checker reads the store again without the refused disks, until it finds no disputed
- *     block. attach/README.md has an example of each row.
+ *     A's log cannot be read: A may have that snapshot there. Row 1 is tried for all pairs, then
+ *     rows 2 and 3 for the others. A pair is left out if both disks are refused by then, or if one
+ *     is and no block of the pair proves either one older. Then the checker reads the store again
+ *     without the refused disks, until it finds no disputed block. attach/README.md has an example
+ *     of each row.
  * REBUILD-15  What was known of the clocks may be gone or old. The old registry is old in this
  *     sense if it is in doubt, if something on the store is newer than it knows, or if what would
  *     tell cannot be read. Then nobody knows which snapshots were taken in doubt, and the new

@@ -1,7 +1,7 @@
 /* recovery.c - takes over what dead instances of this host had.
  *
- * A step that fails ends the recovery, unless the step says otherwise. For all dead instances
- * together (ATTACH-1), under the lock of ATTACH-11:
+ * All steps are taken under the recovery lock (ATTACH-11). A step that fails ends the recovery,
+ * unless the step says otherwise. For all dead instances together (ATTACH-1):
  *     1. Adopt: the registry's rows of their extents name this instance. A header without a mirror
  *        copy is written again as it was read (EXTENT-2). An extent whose header is not to be
  *        believed is given up (ATTACH-10). Nothing is allocated from the extents yet.

@@ -18,9 +18,9 @@
  * LOOP-7  Under load a few posts share one turn of the engine, and so one system call. While DEEP
  *     or more I/Os are in flight, a poster leaves its work in the inbox and returns. The thread
  *     that collects the next completion makes the turn. A poster whose work is the MANYth or a
- *     later one in the inbox tries the mutex at once, as below DEEP. No work is forgotten, because
- *     a holder first stores the number of I/Os in flight (under_way), then gives up the mutex, then
- *     looks into the inbox:
+ *     later one in the inbox tries the mutex all the same. No work is forgotten, because a holder
+ *     first stores the number of I/Os in flight (under_way), then gives up the mutex, then looks
+ *     into the inbox:
  *
  *        the post comes              who takes the work
  *        before the holder's look    the holder, by LOOP-2

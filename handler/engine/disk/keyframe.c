@@ -16,9 +16,9 @@
  *     base and it. The base is the last key frame that the log announces before the snapshot. If
  *     history begins with a later key frame by now, the base is that one. A node of a base that is
  *     freed too early gets a new user and is overwritten. Then nothing leads any more to the blocks
- *     of the snapshots that are read through it. Readers here or in other processes go on reading a
- *     base's nodes, so while a snapshot is held (RECLAIM-6), not only kept, its base stays. With
- *     key frames K1 and K2 and snapshots 5 to 7 this means:
+ *     below that node, for all snapshots that are read through this base. Readers here or in other
+ *     processes go on reading a base's nodes, so while a snapshot is held (RECLAIM-6), not only
+ *     kept, its base stays. With key frames K1 and K2 and snapshots 5 to 7 this means:
  *
  *      log          K1 announced ... 5 ... position of K2 ... 6 ... K2 announced ... 7
  *      opened from                   K1                       K1                     K2
@@ -53,7 +53,7 @@
  *     What the rows do not say:
  *     - Whether K2 is `alone` is decided once, when K2's tree is complete: it is if no snapshot is
  *       kept then, and none was logged behind K2's position. From this decision until the
- *       announcement, the log holds snapshots back. One that was logged in between would be opened
+ *       announcement, new snapshots wait in the log. One that was logged in between would be opened
  *       from K1 before the record flips, and from K2 afterwards.
  *     - The last key frame of a disk that is closed is not announced. Nothing is logged behind it
  *       (KEYFRAME-5), so no snapshot can follow, and the next opening announces it first.

@@ -27,9 +27,13 @@
  * further: the snapshots of that stretch stay.
  *
  * RECLAIM-1  Let P be the last snapshot that stays before the first one that goes (`previous` in
- *     the code). A stretch begins at P's base, and so does reading. Without a P, both begin where
- *     history begins. The stretch ends at a base behind the last snapshot that goes. So versions.c
- *     can tell of each block that dies in the stretch whether a snapshot that stays sees it:
+ *     the code). A stretch begins at P's base, and so does reading. The stretch ends at a base
+ *     behind the last snapshot that goes. Without a P, it begins where history begins, and the call
+ *     may do no more than let history begin later: at the last base before the first snapshot that
+ *     stays, or at the first base through which a held snapshot is read, if that comes earlier.
+ *     Then the stretch ends there, no log is rewritten, and snapshots behind that base are left to
+ *     the next call. So versions.c can tell of each block that dies in the stretch whether a
+ *     snapshot that stays sees it:
  *
  *       the block was born            and died   it is
  *       in the log that is read       behind P   seen, if a snapshot that stays lies in between
