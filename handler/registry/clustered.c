@@ -88,8 +88,8 @@ static int check_host(struct plx_registry *reg, const struct plx_clustered *opti
 {
     int error;
 
-    if (!options->host || strcmp(row->host, options->host) == 0)
-        return 0;
+    if (!options->host || !*options->host || strcmp(row->host, options->host) == 0)
+        return 0; /* a host without an id only reads */
     if (row->host[0] && !options->takes)
         return plx_fault_set(fault, PLX_ERR_BUSY,
                              "by the nodes of its cluster, host %s has store %s: if that host is "
