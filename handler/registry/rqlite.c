@@ -49,11 +49,11 @@
  *     (RQLITE-3). The words say what is wrong, where, and what to do (rqlite_refusal.c); those of a
  *     node that is strange stay when others do not answer.
  * RQLITE-14  A handle that was told its cluster believes nodes of that cluster only. Before the
- * first request to a node, and to the next one after each failure, that node says which cluster it
- * is of, and in which line. A node of another one is strange. So is one that lost all it had and
- *     began anew, which answers that there is nothing. A read for which the connection was made
- *     anew counts if the node says so afterwards, too: another program may listen there now. Such
- *     a change is refused there, for that program does not know the session.
+ *     first request to a node, and before the next one after each failure, that node says which
+ *     cluster it is of, and in which line. A node of another one is strange. So is one that lost
+ *     all it had and began anew, which answers that there is nothing. If the connection was made
+ *     anew for a read, the answer counts only if the node says so once more: another program may
+ *     listen there now. A change is refused there, for that program does not know the session.
  * Threads: one at a time per handle.
  * Crash story: a change that was sent is made as a whole or not at all, also after its sender's
  *   death. Whoever takes over raises epochs and generations, which all statements compare.
