@@ -62,18 +62,16 @@ int plx_cmd_cluster_leave(struct plx_cli *cli)
 
 struct status {
     char cluster[PLX_UUID_TEXT]; /* empty: not known */
+    bool known;                  /* a node has said it, or that it is of none */
     json_t *nodes, *stores;
-    size_t silent; /* nodes */
+    size_t wrong; /* nodes that do not answer, or are another cluster's */
 };
 
 static void read_stores(struct plx_registry *reg, struct status *status)
 {
-    struct plx_registry_cluster cluster;
     struct plx_registry_store *list = NULL;
     size_t count = 0;
 
-    if (plx_registry_cluster_get(reg, &cluster) == 0)
-        memcpy(status->cluster, cluster.uuid, sizeof cluster.uuid);
     if (plx_registry_store_list(reg, &list, &count))
         return;
     for (size_t i = 0; i < count; i++)
@@ -85,6 +83,25 @@ static void read_stores(struct plx_registry *reg, struct status *status)
     free(list);
 }
 
+/* Of a node that answers: the first that does says which cluster it is. */
+static int compare_cluster(struct plx_registry *reg, const char *address, struct status *status,
+                           struct plx_fault *why)
+{
+    struct plx_registry_cluster cluster = {.line = 0};
+
+    if (plx_registry_cluster_get(reg, &cluster))
+        cluster.uuid[0] = 0;
+    if (!status->known) {
+        status->known = true;
+        memcpy(status->cluster, cluster.uuid, sizeof cluster.uuid);
+        read_stores(reg, status);
+    }
+    return strcmp(cluster.uuid, status->cluster) == 0
+               ? 0
+               : plx_fault_set(why, PLX_ERR_INVALID, "%s is a node of %s%s, and others are not",
+                               address, *cluster.uuid ? "cluster " : "no cluster", cluster.uuid);
+}
+
 /* CMD_CLUSTER-1 */
 static void ask_node(const struct plx_registry_nodes *nodes, const char *address,
                      struct status *status)
@@ -92,6 +109,7 @@ static void ask_node(const struct plx_registry_nodes *nodes, const char *address
     struct plx_registry_nodes one = *nodes;
     struct plx_registry *reg = NULL;
     struct plx_fault why;
+    bool answers;
     int error;
 
     one.addresses = &address;
@@ -99,16 +117,16 @@ static void ask_node(const struct plx_registry_nodes *nodes, const char *address
     one.look = true;
     one.wait_ms = NODE_WAIT_MS;
     error = plx_registry_open_rqlite(&one, "parallax cluster status", &reg, &why);
-    if (!error && !json_array_size(status->stores) && !*status->cluster)
-        read_stores(reg, status);
-    plx_registry_close(reg);
-    if (error == PLX_ERR_NOT_FOUND) /* it answers: nothing is there yet */
+    answers = !error || error == PLX_ERR_NOT_FOUND; /* nothing is there yet */
+    if (error == PLX_ERR_NOT_FOUND)
         error = 0;
-    status->silent += error != 0;
-    json_array_append_new(status->nodes,
-                          json_pack("{s:o,s:b,s:o}", "address", plx_out_string(address), "answers",
-                                    error == 0, "why",
-                                    error ? plx_out_string(why.text) : json_null()));
+    else if (!error)
+        error = compare_cluster(reg, address, status, &why);
+    plx_registry_close(reg);
+    status->wrong += error != 0;
+    json_array_append_new(
+        status->nodes, json_pack("{s:o,s:b,s:o}", "address", plx_out_string(address), "answers",
+                                 answers, "why", error ? plx_out_string(why.text) : json_null()));
 }
 
 static int print_table(struct plx_cli *cli, const struct plx_column *columns, json_t *rows)
@@ -156,7 +174,7 @@ static int print(struct plx_cli *cli, const struct status *status)
 int plx_cmd_cluster_status(struct plx_cli *cli)
 {
     struct plx_settings_nodes named;
-    struct status status = {.silent = 0};
+    struct status status = {.wrong = 0};
     struct plx_paths *paths;
     int rc = plx_session_paths(cli, &paths);
 
@@ -170,11 +188,11 @@ int plx_cmd_cluster_status(struct plx_cli *cli)
     for (size_t i = 0; i < named.nodes.count; i++)
         ask_node(&named.nodes, named.address[i], &status);
     rc = print(cli, &status);
-    if (!rc && status.silent)
+    if (!rc && status.wrong)
         rc = plx_cli_fail(cli, PLX_ERR_REGISTRY,
-                          "%zu of %zu nodes do not answer; start them, or name the right ones "
-                          "in section [registry]",
-                          status.silent, named.nodes.count);
+                          "%zu of %zu nodes do not answer as one cluster; start them, or name "
+                          "the right ones in section [registry]",
+                          status.wrong, named.nodes.count);
     json_decref(status.nodes);
     json_decref(status.stores);
     return rc;

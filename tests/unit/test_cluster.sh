@@ -87,6 +87,8 @@ PARALLAX_CONFIG=$DIR/other.conf nodes_answer
 run 0 store format other --volume "$DIR/other.plx" --size 96M --extent-size 1M
 PARALLAX_CONFIG=$DIR/other.conf run 0 cluster init other
 printf '[registry]\nnode = %s\nnode = %s\n' "${NODES[@]}" >both.conf
+PARALLAX_CONFIG=$DIR/both.conf run 1 cluster status -q
+says err "1 of 2 nodes do not answer as one cluster"
 mkfifo pipe
 PARALLAX_CONFIG=$DIR/both.conf "$PARALLAX" vdi import - demo/piped --size 8M <pipe >piped.out 2>piped.err &
 piped=$!
@@ -245,7 +247,7 @@ run 0 vdi delete demo/more --yes # what the database in the store does not know
 run 0 vdi create demo/later --size 1M
 kill_node 0
 run 1 cluster status -q
-says err "1 of 1 nodes do not answer"
+says err "1 of 1 nodes do not answer as one cluster"
 run 1 vdi list demo
 says err "${NODES[0]}"
 run 4 store rebuild-registry demo
