@@ -171,7 +171,7 @@ static void test_superblock_values(void)
 {
     struct plx_superblock noname = good_super(), ranges = good_super();
 
-    REFUSED_SUPER(UNSUPPORTED, incompatible, 16);
+    REFUSED_SUPER(UNSUPPORTED, incompatible, 1ull << 4);
     REFUSED_SUPER(UNSUPPORTED, incompatible, 1ull << 63);
     REFUSED_SUPER(CORRUPT, volumes, 0);
     REFUSED_SUPER(CORRUPT, volumes, PLX_VOLUMES_MAX + 1);

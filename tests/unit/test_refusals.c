@@ -242,7 +242,7 @@ static void test_newer_feature(void)
     close_store();
     plx_simdisk_peek(disk, 0, block, BLOCK);
     OK(plx_format_superblock_decode(block, &super, &fault));
-    super.incompatible = 8;
+    super.incompatible = 1ull << 63;
     super.generation++;
     plx_format_superblock_encode(&super, block);
     plx_simdisk_poke(disk, BLOCK, block, BLOCK);
@@ -264,7 +264,7 @@ static void test_newer_spare(void)
     close_store();
     plx_simdisk_peek(disk, 0, block, BLOCK);
     OK(plx_format_superblock_decode(block, &super, &fault));
-    super.incompatible = 8;
+    super.incompatible = 1ull << 63;
     plx_format_superblock_encode(&super, block);
     plx_simdisk_poke(disk, PLX_SUPERBLOCK_SPARE * BLOCK, block, BLOCK);
     plx_simdisk_poke(disk, 0, zeroes, sizeof zeroes);
