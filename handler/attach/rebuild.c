@@ -91,9 +91,9 @@
  *     Why row 2 does not go by the missing snapshot alone: its loss may have been accepted once,
  *     and then B may have gone back, to blocks that A has got since. So B must do no more than read
  *     the disputed blocks, as it does with all that it got with the snapshot, and the contents of
- *     one of them must match B's checksum. That nothing speaks against B would not be enough: what was
- *     overwritten in place has no checksum. Row 2 does not apply if A's record names a ring, or if
- *     A's log cannot be read: A may have that snapshot there. Row 1 is tried for all pairs, then
+ *     one of them must match B's checksum. That nothing speaks against B would not be enough: what
+ *     was overwritten in place has no checksum. Row 2 does not apply if A's record names a ring, or
+ *     if A's log cannot be read: A may have that snapshot there. Row 1 is tried for all pairs, then
  *     rows 2 and 3 for the others. A pair is left out if both disks are refused by then, or if one
  *     is and no block of the pair proves either one older. Then the checker reads the store again
  *     without the refused disks, until it finds no disputed block. attach/README.md has an example
