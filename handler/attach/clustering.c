@@ -101,9 +101,13 @@ static void end(struct moving *m)
 static int begin(const struct plx_clustering *options, struct moving **ret_moving,
                  struct plx_fault *fault)
 {
-    struct moving *m = calloc(1, sizeof *m);
-    int error;
+    struct moving *m;
+    int error =
+        plx_founding_recover(options->state_dir, options->store, NULL, options->patience, fault);
 
+    if (error)
+        return error;
+    m = calloc(1, sizeof *m);
     if (!m)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     m->options = options;
@@ -262,11 +266,8 @@ int plx_clustering_join(const struct plx_clustering *options,
 {
     static const char who[] = "parallax cluster init";
     struct moving *m;
-    int error =
-        plx_founding_recover(options->state_dir, options->store, NULL, options->patience, fault);
+    int error = begin(options, &m, fault);
 
-    if (!error)
-        error = begin(options, &m, fault);
     if (error)
         return error;
     error = is_clustered(m) ? finish_joining(m, who, ret_cluster) : join(m, who, ret_cluster);
@@ -341,11 +342,8 @@ int plx_clustering_leave(const struct plx_clustering *options, struct plx_fault 
 {
     static const char who[] = "parallax cluster leave";
     struct moving *m;
-    int error =
-        plx_founding_recover(options->state_dir, options->store, NULL, options->patience, fault);
+    int error = begin(options, &m, fault);
 
-    if (!error)
-        error = begin(options, &m, fault);
     if (error)
         return error;
     error = is_clustered(m) ? leave(m, who) : finish_leaving(m, who);
