@@ -1,5 +1,7 @@
 /* test_clustered.c - a superblock that names a cluster: the database in the store counts for
  * nothing, also to who has it open. Needs no nodes; what needs some is in test_cluster.sh. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "attach/attach_inside.h"
@@ -7,6 +9,7 @@
 #include "attach/known.h"
 #include "ok.h"
 #include "registry/embedded.h"
+#include "registry/sql.h"
 #include "suite.h"
 #include "unit/lost_writes.h"
 
@@ -108,12 +111,51 @@ static void test_rebuild(void)
     close_attach();
 }
 
+static bool has_store;
+
+static bool may_write(void *context, struct plx_fault *why)
+{
+    return has_store || !plx_fault_set(why, PLX_ERR_FENCED, "another host has it");
+}
+
+static size_t events(struct plx_registry *reg)
+{
+    struct plx_registry_event *list = NULL;
+    size_t count = 0;
+
+    OK(plx_registry_event_list(reg, 100, &list, &count));
+    free(list);
+    return count;
+}
+
+/* REGISTRY-3, of whatever driver: a file's is asked by nobody else. */
+static void test_asked(void)
+{
+    struct plx_registry *reg;
+    char path[160];
+
+    snprintf(path, sizeof path, "%s/asked.db", folder);
+    OK(plx_registry_open(path, "test", &reg, &fault));
+    reg->may_write = may_write;
+    has_store = true;
+    OK(plx_registry_event_add(reg, "test", "one", ""));
+    has_store = false;
+    CU_ASSERT_EQUAL(plx_registry_event_add(reg, "test", "two", ""), PLX_ERR_FENCED);
+    CU_ASSERT_STRING_EQUAL(plx_registry_error(reg), "another host has it");
+    CU_ASSERT_EQUAL(events(reg), 1); /* reading goes on */
+    has_store = reg->read_only = true;
+    CU_ASSERT_EQUAL(plx_registry_event_add(reg, "test", "two", ""), PLX_ERR_READONLY);
+    CU_ASSERT_EQUAL(events(reg), 1);
+    plx_registry_close(reg);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
         {"the database in the store is not opened (EMBEDDED-2)", test_refused},
         {"a handle from before is refused (EMBEDDED-2)", test_open_before},
         {"a rebuild does not read it (REBUILD-18)", test_rebuild},
+        {"a change is asked for (REGISTRY-3)", test_asked},
     };
 
     return SUITE_RUN_IN((&(struct suite_frame){make_store, drop_store, NULL, NULL}),
